@@ -101,6 +101,15 @@ def converted(source: Path, target: Path, *arguments: object) -> Path:
     return target
 
 
+def refused(source: Path, *arguments: object) -> str:
+    """Check that a conversion is refused in one line and leaves nothing behind; return the line."""
+    before = sorted(source.parent.iterdir())
+    result = checkpoint("convert", source, source.parent / "target", "--to", *arguments)
+    assert result.exit_code == 1 and result.stderr.count("\n") == 1, (result.output, result.exception)
+    assert sorted(source.parent.iterdir()) == before
+    return result.stderr
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """Return the tensors of a Hugging Face checkpoint."""
     return {

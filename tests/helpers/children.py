@@ -19,7 +19,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,15 @@ def start_module(
         stderr=subprocess.STDOUT if merged else subprocess.PIPE,
         text=True,
     )
+
+
+def finish(processes: Sequence[Child | subprocess.Popen[str]], timeout: float) -> list[tuple[str, str]]:
+    """Return the output and the errors of processes; kill those that are left."""
+    try:
+        return [process.communicate(timeout=timeout) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
 
 
 def _changed(environment: Mapping[str, str | None]) -> dict[str, str]:

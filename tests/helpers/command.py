@@ -52,10 +52,6 @@ def forked(*program, ranks=1, timeout=300, options=None, **environment):
         }
         one = variables | own if ranks > 1 else variables
         processes.append(children.start_module("isthmus.launch.main", *words, **one))
-    try:
-        printed = [process.communicate(timeout=timeout) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    printed = children.finish(processes, timeout)
     failed = next((rank for rank, process in enumerate(processes) if process.returncode), 0)
     return subprocess.CompletedProcess(words, processes[failed].returncode, printed[0][0], printed[failed][1])

@@ -1,6 +1,6 @@
 """The collective matrix: each operation of ``torch.distributed`` on a device, for each dtype and ReduceOp.
 
-Against a computation on the CPU from inputs that every rank can make; matrix_rank.py runs these on chips, and
+Against a computation on the CPU from inputs that every rank can make; run_rank.py runs these on chips, and
 tests/ascend/ranks.py on NPUs.
 """
 

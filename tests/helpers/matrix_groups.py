@@ -1,14 +1,25 @@
-"""Groups whose first operations are messages, and groups made by splitting; matrix_rank.py runs these."""
+"""Groups whose first operations are messages, groups made by splitting, and the whole matrix; run_rank.py runs it."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
 
-from tests.helpers.matrix_cases import Op, Team, exchanges, messages, reduced, reductions, values
-from tests.helpers.rank_checks import raises
+from tests.helpers.matrix_cases import (
+    Op,
+    Team,
+    cases,
+    exchanges,
+    messages,
+    reduced,
+    reductions,
+    teams,
+    values,
+)
+from tests.helpers.rank_checks import check, raises
 
 
 def ring_of_messages(team: Team) -> None:
@@ -149,3 +160,19 @@ def new_groups(device: torch.device) -> Iterator[tuple[str, Callable[[], None]]]
     for has_met in (False, True):
         yield f"split, met: {has_met}", lambda m=has_met: split(device, m)
     yield "overlapping splits", lambda: overlapping_splits(device)
+
+
+@check
+def matrix(rank: int, device: torch.device) -> None:
+    """All cases over all ranks, over halves of them and alone."""
+    every = [*new_groups(device)]
+    every += [(f"{name}, {team.size} ranks", case) for team in teams(device) for name, case in cases(team)]
+    wrong = {}
+    for name, case in every:
+        try:
+            case()
+        except AssertionError:
+            wrong[name] = traceback.format_exc(limit=-1)
+    dist.barrier()
+    assert wrong == {}
+    assert len(every) > 400

@@ -175,21 +175,8 @@ def _attention(dtype: torch.dtype) -> Calls:
         scale, softcap, share = (given.pop(name, 0.0) for name in ("scale", "softcap", "dropout_p"))
         rng = torch.tensor([2**31 - 5, 2**31 - 7]) if share else None
         sides = (window | given).values()
-        return (
-            q,
-            k,
-            v,
-            *pairs,
-            ends_q,
-            ends_k,
-            rng,
-            longest_q,
-            longest_k,
-            scale or 0.3,
-            *sides,
-            softcap,
-            share,
-        )
+        numbers = (longest_q, longest_k, scale or 0.3, *sides, softcap, share)
+        return q, k, v, *pairs, ends_q, ends_k, rng, *numbers
 
     def made(
         queries: int, keys: int, heads: int = 2, key_heads: int = 2, size: int = 16, value_size: int = 16
@@ -255,24 +242,13 @@ def _adamw_(dtype: torch.dtype) -> Calls:
     yield *odd, *states, [], [], steps()[:1], norm / 100, None, None, *numbers, True, False
 
 
-CASES: dict[str, Callable[[torch.dtype], Calls]] = {
-    "rms_norm": _rms_norm,
-    "add_rms_norm": _add_rms_norm,
-    "rms_norm_backward": _rms_norm_backward,
-    "swiglu": _swiglu,
-    "swiglu_backward": _swiglu_backward,
-    "rotary": _rotary,
-    "rotary_": _rotary,
-    "attention": _attention,
-    "attention_backward": _attention_backward,
-    "adamw_": _adamw_,
-    "scaled_masked_softmax": _scaled_masked_softmax,
-    "scaled_masked_softmax_backward": _scaled_masked_softmax_backward,
-    "cross_entropy": _cross_entropy,
-    "cross_entropy_backward": _cross_entropy_backward,
-    "cross_entropy_backward_": _cross_entropy_backward_,
-    "linear_cross_entropy": _linear_cross_entropy,
+# By the name of the operator.
+CASES = {
+    name[1:]: each
+    for name, each in [*globals().items()]
+    if getattr(each, "__annotations__", {}).get("return") == Calls
 }
+CASES["rotary_"] = _rotary
 
 
 def calls(name: str) -> Iterator[tuple[torch.dtype, tuple[Any, ...]]]:

@@ -7,12 +7,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from isthmus_cluster import inventory
-from isthmus_cluster.cli import app
 from isthmus_cluster.errors import ClusterError
 from isthmus_cluster.sources import expand
+from tests.helpers.cluster import cluster
 
 WHOLE = """
 name: lab
@@ -33,8 +32,7 @@ links:
 
 
 def init(folder: Path, *arguments: str) -> tuple[int, str]:
-    run = CliRunner().invoke(app, ["init", *arguments, "--output", str(folder / "out.yaml")])
-    return run.exit_code, run.output
+    return cluster("init", *arguments, "--output", folder / "out.yaml")
 
 
 def test_an_inventory_is_read_and_written(tmp_path: Path) -> None:

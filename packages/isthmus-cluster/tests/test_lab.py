@@ -8,36 +8,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from isthmus_cluster import inventory, remote
-from isthmus_cluster.cli import app
 from isthmus_cluster.errors import ClusterError
 from isthmus_cluster.lab import cards, network, state
 from isthmus_cluster.lab.state import Lab
+from tests.helpers.cluster import cluster, soon
 
 NAME = f"t{os.getpid()}"
 HOSTS = 3
 
 
-def lab(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["lab", *map(str, arguments)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
-
-
-def soon(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
+lab = partial(cluster, "lab")
 
 
 # ---- without namespaces

@@ -7,26 +7,23 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from isthmus_cluster import agents as agents_of_hosts
 from isthmus_cluster import inventory, ports, remote
-from isthmus_cluster.cli import app
 from isthmus_cluster.errors import ClusterError
 from isthmus_cluster.monitor import cli, npu_smi, reports, sources, table
 from isthmus_cluster.monitor.card import LOST, OK, WARNING, Card, Process, Report, SourceError, decode, encode
@@ -35,6 +32,7 @@ from isthmus_cluster.monitor.nvml import Nvml
 from isthmus_cluster.monitor.reports import WAITING, Reports
 from isthmus_cluster.monitor.server import serve
 from tests.helpers import children
+from tests.helpers.cluster import cluster, lab, soon
 from tests.helpers.host_driver import start_script
 
 MIB = 1 << 20
@@ -85,17 +83,7 @@ DUO = """
 """
 
 
-def monitor(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["monitor", *map(str, arguments)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
-
-
-def soon(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
-    until = time.monotonic() + seconds
-    while not (found := holds()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found
+monitor = partial(cluster, "monitor")
 
 
 # ---- npu-smi
@@ -582,54 +570,48 @@ def test_agents_end_with_the_command(account: dict[str, str]) -> None:
 
 @pytest.mark.full
 def test_hosts_of_a_lab(tmp_path: Path) -> None:
-    if os.geteuid() or not shutil.which("ip") or not shutil.which("tc"):
-        pytest.skip("network namespaces need root and iproute2")
-    folder, name = tmp_path / "lab", f"m{os.getpid()}"
-    path = folder / "cluster.yaml"
     started: list[subprocess.Popen[str]] = []
-
-    def lab(*arguments: object) -> None:
-        done = CliRunner().invoke(app, ["lab", *map(str, arguments), "--folder", str(folder)])
-        if done.exit_code and arguments[0] == "up":
-            pytest.skip(done.output)
-        assert done.exit_code == 0, done.output
-
-    lab("up", "--hosts", 2, "--cards", 2, "--name", name)
-    try:
-        code = f"from tests.helpers.host_driver import *\n{HOLD}"
-        for host in inventory.read(path).hosts:
-            started.append(
-                subprocess.Popen(
-                    remote.command(host, [sys.executable, "-c", code]),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    cwd=children.ROOT,
-                    env={**os.environ, "PYTHONPATH": str(children.ROOT), "LOCAL_RANK": "1"},
+    with lab(tmp_path / "lab", 2, 2, "m") as folder:
+        path = folder / "cluster.yaml"
+        try:
+            code = f"from tests.helpers.host_driver import *\n{HOLD}"
+            for host in inventory.read(path).hosts:
+                started.append(
+                    subprocess.Popen(
+                        remote.command(host, [sys.executable, "-c", code]),
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        text=True,
+                        cwd=children.ROOT,
+                        env={**os.environ, "PYTHONPATH": str(children.ROOT), "LOCAL_RANK": "1"},
+                    )
                 )
-            )
-        for process in started:
-            assert process.stdout and process.stdout.readline() == "held\n"
-        lab("fault", "host2", "card1", "stop")
+            for process in started:
+                assert process.stdout and process.stdout.readline() == "held\n"
+            assert cluster("lab", "fault", "host2", "card1", "stop", "--folder", folder) == (0, "")
 
-        def seen() -> list[tuple[str, int, str, list[int]]]:
-            found = json.loads(monitor("--once", "--json", "--inventory", path)[1])
-            return [
-                (report["host"], card["index"], card["health"], [each["pid"] for each in card["processes"]])
-                for report in found
-                for card in report["cards"]
+            def seen() -> list[tuple[str, int, str, list[int]]]:
+                found = json.loads(monitor("--once", "--json", "--inventory", path)[1])
+                return [
+                    (
+                        report["host"],
+                        card["index"],
+                        card["health"],
+                        [each["pid"] for each in card["processes"]],
+                    )
+                    for report in found
+                    for card in report["cards"]
+                ]
+
+            first, second = (process.pid for process in started)
+            expected = [
+                ("host1", 0, OK, []),
+                ("host1", 1, OK, [first]),
+                ("host2", 0, OK, []),
+                ("host2", 1, WARNING, [second]),
             ]
-
-        first, second = (process.pid for process in started)
-        expected = [
-            ("host1", 0, OK, []),
-            ("host1", 1, OK, [first]),
-            ("host2", 0, OK, []),
-            ("host2", 1, WARNING, [second]),
-        ]
-        assert soon(lambda: seen() == expected), seen()
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
-        lab("down")
+            assert soon(lambda: seen() == expected), seen()
+        finally:
+            for process in started:
+                process.kill()
+                process.communicate()

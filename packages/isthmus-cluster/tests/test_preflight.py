@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from isthmus_cluster import burn
 from isthmus_cluster.agents import Agents
-from isthmus_cluster.cli import app
 from isthmus_cluster.lab import network
 from isthmus_cluster.preflight import card
 from isthmus_common.robust import outliers
+from tests.helpers.cluster import cluster, lab, soon
 
 GIB = 1 << 30
 HOSTS = "abcd"
@@ -42,10 +40,7 @@ for line in sys.stdin:
 """
 
 
-def preflight(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["preflight", *map(str, arguments)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
+preflight = partial(cluster, "preflight")
 
 
 def host() -> dict[str, Any]:
@@ -106,117 +101,78 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return Recorded(tmp_path)
 
 
-def other_version(all_: Recorded) -> None:
-    all_.facts("c")["versions"]["torch"] = "2.12.0"
-
-
-def other_limit(all_: Recorded) -> None:
-    all_.facts("c")["limits"]["ulimit -n"] = "1024"
-
-
-def other_chip(all_: Recorded) -> None:
-    all_.answer("c", "load", "1")["chip"] = "X2"
-
-
-def late_clock(all_: Recorded) -> None:
-    all_.hosts["c"]["ahead"] = -3.0
-
-
-def little_memory(all_: Recorded) -> None:
-    all_.facts("c")["space"]["memory"] = GIB
-
-
-def full_disk(all_: Recorded) -> None:
-    all_.facts("c")["space"]["/tmp"] = GIB
-
-
-def busy_port(all_: Recorded) -> None:
-    all_.facts("c")["findings"].append(["ports", "fail", "port 29500: Address already in use", "end it"])
-
-
-def cut_link(all_: Recorded) -> None:
-    all_.hosts["c"]["reach"] = {"error": "TimeoutError: timed out"}
-
-
-def slow_card(all_: Recorded) -> None:
-    all_.answer("c", "work", "1")["matmul"] = 25.0
-    all_.answer("c", "work", "1")["memory"] = 300.0
-
-
-def wrong_repeat(all_: Recorded) -> None:
-    all_.answer("c", "work", "1")["wrong"] = 2
-
-
-def other_bits(all_: Recorded) -> None:
-    all_.answer("c", "work", "1")["digest"] = 78
-
-
-def wrong_copy(all_: Recorded) -> None:
-    all_.answer("c", "work", "1")["copies"] = 1
-
-
-def stopped_card(all_: Recorded) -> None:
-    del all_.hosts["c"]["work"]["value"]["answers"]["1"]
-    all_.hosts["c"]["work"]["value"]["errors"]["1"] = "no answer within 70 s"
-
-
-def slow_link(all_: Recorded) -> None:
-    all_.answer("c", "collectives", "0")["all-reduce"] = 10.0
-
-
-def dead_host(all_: Recorded) -> None:
-    all_.hosts["c"]["ends"] = "ssh: connect to host 198.51.100.2 port 22: No route to host"
-
-
-def broken_clock(all_: Recorded) -> None:
-    all_.hosts["c"]["clock"] = {"error": "OSError: no clock"}
-
-
-def broken_probe(all_: Recorded) -> None:
-    all_.hosts["c"]["facts"] = {"error": "ValueError: odd"}
+FAULTS: dict[str, Callable[[Recorded], Any]] = {
+    "other version": lambda r: r.facts("c")["versions"].update(torch="2.12.0"),
+    "other limit": lambda r: r.facts("c")["limits"].update({"ulimit -n": "1024"}),
+    "other chip": lambda r: r.answer("c", "load", "1").update(chip="X2"),
+    "late clock": lambda r: r.hosts["c"].update(ahead=-3.0),
+    "little memory": lambda r: r.facts("c")["space"].update(memory=GIB),
+    "full disk": lambda r: r.facts("c")["space"].update({"/tmp": GIB}),
+    "busy port": lambda r: r.facts("c")["findings"].append(
+        ["ports", "fail", "port 29500: Address already in use", "end it"]
+    ),
+    "cut link": lambda r: r.hosts["c"].update(reach={"error": "TimeoutError: timed out"}),
+    "slow card": lambda r: r.answer("c", "work", "1").update(matmul=25.0, memory=300.0),
+    "wrong repeat": lambda r: r.answer("c", "work", "1").update(wrong=2),
+    "other bits": lambda r: r.answer("c", "work", "1").update(digest=78),
+    "wrong copy": lambda r: r.answer("c", "work", "1").update(copies=1),
+    "stopped card": lambda r: r.hosts["c"]["work"]["value"].update(
+        answers={"0": r.answer("c", "work", "0")}, errors={"1": "no answer within 70 s"}
+    ),
+    "slow link": lambda r: r.answer("c", "collectives", "0").update({"all-reduce": 10.0}),
+    "dead host": lambda r: r.hosts["c"].update(
+        ends="ssh: connect to host 198.51.100.2 port 22: No route to host"
+    ),
+    "broken clock": lambda r: r.hosts["c"].update(clock={"error": "OSError: no clock"}),
+    "broken probe": lambda r: r.hosts["c"].update(facts={"error": "ValueError: odd"}),
+}
 
 
 @pytest.mark.parametrize(
     ("fault", "check", "where", "text"),
     [
-        (other_version, "versions", "c", "torch 2.12.0, against 2.13.0 on 3 others"),
-        (other_limit, "limits", "c", "ulimit -n 1024, against 65536 on 3 others"),
-        (other_chip, "cards", "c card 1", "chip X2, against X1 on 7 others"),
-        (late_clock, "clocks", "c", "3 s ± "),
-        (little_memory, "space", "c", "memory: 1.0 GiB free, less than 4"),
-        (full_disk, "space", "c", "/tmp: 1.0 GiB free, less than 10"),
-        (busy_port, "ports", "c", "port 29500: Address already in use"),
+        ("other version", "versions", "c", "torch 2.12.0, against 2.13.0 on 3 others"),
+        ("other limit", "limits", "c", "ulimit -n 1024, against 65536 on 3 others"),
+        ("other chip", "cards", "c card 1", "chip X2, against X1 on 7 others"),
+        ("late clock", "clocks", "c", "3 s ± "),
+        ("little memory", "space", "c", "memory: 1.0 GiB free, less than 4"),
+        ("full disk", "space", "c", "/tmp: 1.0 GiB free, less than 10"),
+        ("busy port", "ports", "c", "port 29500: Address already in use"),
         (
-            cut_link,
+            "cut link",
             "reach",
             "c",
             "cannot reach 198.51.100.0:29500, where rank 0 listens: TimeoutError: timed out",
         ),
         (
-            slow_card,
+            "slow card",
             "cards",
             "c card 1",
             "slow: matmul 25 TFLOP/s, 25% of the median of 8; memory 300 GB/s, 33% of the median of 8",
         ),
-        (wrong_repeat, "cards", "c card 1", "2 of 100 equal products differ from the first"),
-        (other_bits, "cards", "c card 1", "the bits of its product differ from those of 7 other cards (X1)"),
-        (wrong_copy, "cards", "c card 1", "a copy to the card and back changes bits"),
-        (stopped_card, "cards", "c card 1", "no answer within 70 s"),
-        (slow_link, "collectives", "c", "slow: all-reduce 10 GB/s, 20% of the median of 4"),
+        ("wrong repeat", "cards", "c card 1", "2 of 100 equal products differ from the first"),
         (
-            dead_host,
+            "other bits",
+            "cards",
+            "c card 1",
+            "the bits of its product differ from those of 7 other cards (X1)",
+        ),
+        ("wrong copy", "cards", "c card 1", "a copy to the card and back changes bits"),
+        ("stopped card", "cards", "c card 1", "no answer within 70 s"),
+        ("slow link", "collectives", "c", "slow: all-reduce 10 GB/s, 20% of the median of 4"),
+        (
+            "dead host",
             "answer",
             "c",
             "ended with status 1: ssh: connect to host 198.51.100.2 port 22: No route to host",
         ),
-        (broken_clock, "answer", "c", "OSError: no clock"),
-        (broken_probe, "answer", "c", "ValueError: odd"),
+        ("broken clock", "answer", "c", "OSError: no clock"),
+        ("broken probe", "answer", "c", "ValueError: odd"),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
 )
 @pytest.mark.sampled(8)
-def test_a_fault_is_one_line(recorded: Recorded, fault: Any, check: str, where: str, text: str) -> None:
-    fault(recorded)
+def test_a_fault_is_one_line(recorded: Recorded, fault: str, check: str, where: str, text: str) -> None:
+    FAULTS[fault](recorded)
     status, lines = recorded.run()
     assert status == 3
     assert [line[:3] for line in lines] == [["fail", check, where]]
@@ -230,7 +186,7 @@ def test_without_a_fault_the_status_is_0(recorded: Recorded) -> None:
 
 def test_a_silent_host_does_not_hold_up_the_others(recorded: Recorded) -> None:
     recorded.hosts["b"]["silent"] = "facts"
-    other_version(recorded)
+    FAULTS["other version"](recorded)
     status, lines = recorded.run("--timeout", 1)
     assert status == 3
     assert [line[1:4] for line in lines] == [
@@ -277,12 +233,10 @@ class Page(HTMLParser):
 
 
 def test_page_and_json(recorded: Recorded, tmp_path: Path) -> None:
-    slow_card(recorded)
-    dead_host(recorded)
+    FAULTS["slow card"](recorded)
     recorded.hosts["d"]["ahead"] = 2.0
     recorded.facts("d")["versions"]["torch"] = "<script>alert(1)</script>"
     path = tmp_path / "reports" / "page.html"
-    recorded.hosts["c"]["ends"] = ""
     recorded.hosts["b"]["ends"] = "gone"
     assert recorded.run("--output", path)[0] == 3
     assert path.stat().st_mode & 0o777 == 0o640
@@ -434,42 +388,21 @@ def test_an_agent_that_is_ended_removes_its_temporary_files(tmp_path: Path) -> N
         assert process.stdin
         process.stdin.write(b'{"id": 1, "ask": "wait"}\n')
         process.stdin.flush()
-        until = time.monotonic() + 20
-        while not list(tmp_path.iterdir()) and time.monotonic() < until:
-            time.sleep(0.05)
-        assert list(tmp_path.iterdir())
+        soon(lambda: list(tmp_path.iterdir()))
     assert process.returncode == 0 and not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() or not shutil.which("ip") or not shutil.which("tc"):
-        pytest.skip("network namespaces need root and iproute2")
-    folder = tmp_path / "lab"
-    arguments = ["--hosts", "3", "--cards", "1", "--name", f"p{os.getpid()}", "--folder", str(folder)]
-    done = CliRunner().invoke(app, ["lab", "up", *arguments])
-    if done.exit_code:
-        pytest.skip(done.output)
-    yield folder
-    spaces = [f"p{os.getpid()}-host{number}" for number in (1, 2, 3)]
-    until = time.monotonic() + 10  # processes of cards are killed, and take a moment to end
-    while left := [pid for space in spaces for pid in network.processes(space)]:
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
-    assert CliRunner().invoke(app, ["lab", "down", "--folder", str(folder)]).exit_code == 0
-    assert not left
-
-
 @pytest.mark.full
-def test_faults_of_a_lab(lab: Path) -> None:
+def test_faults_of_a_lab(tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+
     def change(*arguments: str) -> None:
-        done = CliRunner().invoke(app, ["lab", *arguments, "--folder", str(lab)])
-        assert done.exit_code == 0, done.output
+        status, output = cluster("lab", *arguments, "--folder", folder)
+        assert status == 0, output
 
     def problems(*arguments: object) -> dict[str, str]:
         load = ["--seconds", 4, "--matrix", 256, "--size", 8, "--slow", 0.5, "--timeout", 150, *arguments]
-        _, output = preflight("-i", lab / "cluster.yaml", "--json", *load)
+        _, output = preflight("-i", folder / "cluster.yaml", "--json", *load)
         found: dict[str, str] = {}
         for each in json.loads(output)["problems"]:
             if each["state"] == "fail":
@@ -477,17 +410,22 @@ def test_faults_of_a_lab(lab: Path) -> None:
                 found[where] = f"{found.get(where, '')}{each['check']}: {each['text']}; "
         return found
 
-    assert problems() == {}
-    change("fault", "host2", "card0", "slow=8")
-    change("fault", "host3", "card0", "corrupt=20")
-    change("fault", "link", "host1-host3", "down")
-    found = problems()
-    assert found.keys() == {"host3", "host3 card 0", "host2 card 0"}
-    assert found["host3"].startswith("reach: cannot reach 10.78.0.1:29500") and "timed out" in found["host3"]
-    assert "equal products differ" in found["host3 card 0"]
-    assert found["host2 card 0"].startswith("cards: slow: ")
-    change("heal")
-    change("fault", "host2", "card0", "stop")
-    found = problems("--timeout", 45, "--checks", "cards")
-    assert found == {"host2 card 0": "cards: no answer within 45 s; "}
-    change("heal")
+    with lab(folder, 3, 1, "p"):
+        assert problems() == {}
+        change("fault", "host2", "card0", "slow=8")
+        change("fault", "host3", "card0", "corrupt=20")
+        change("fault", "link", "host1-host3", "down")
+        found = problems()
+        assert found.keys() == {"host3", "host3 card 0", "host2 card 0"}
+        assert (
+            found["host3"].startswith("reach: cannot reach 10.78.0.1:29500") and "timed out" in found["host3"]
+        )
+        assert "equal products differ" in found["host3 card 0"]
+        assert found["host2 card 0"].startswith("cards: slow: ")
+        change("heal")
+        change("fault", "host2", "card0", "stop")
+        found = problems("--timeout", 45, "--checks", "cards")
+        assert found == {"host2 card 0": "cards: no answer within 45 s; "}
+        change("heal")
+        # Processes of cards are killed, and take a moment to end.
+        soon(lambda: not any(network.processes(f"p{os.getpid()}-host{number}") for number in (1, 2, 3)), 10)

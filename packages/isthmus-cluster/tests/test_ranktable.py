@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from isthmus_cluster.cli import app
+from tests.helpers.cluster import cluster
 
 GOLDEN = Path(__file__).parent / "golden"
 MADE, OTHER, MERGED = "hccl_4p_0123_10.0.0.1.json", "hccl_2p_23_10.0.0.2.json", "hccl_2s_6p.json"
@@ -39,10 +39,7 @@ hosts:
 """
 
 
-def ranktable(*arguments: object) -> tuple[int, str]:
-    run = CliRunner().invoke(app, ["ranktable", *map(str, arguments)])
-    assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
-    return run.exit_code, run.output
+ranktable = partial(cluster, "ranktable")
 
 
 @pytest.fixture
@@ -169,8 +166,7 @@ def base(version: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "cluster.yaml").write_text(INVENTORY)
             options = ["-i", f"{folder}/cluster.yaml", "-o", folder]
-            run = CliRunner().invoke(app, ["render", *options, f"ranktable-{version}"])
-            assert run.exit_code == 0, run.output
+            assert cluster("render", *options, f"ranktable-{version}")[0] == 0
             _BASES[version] = Path(folder, f"rank_table_{version}.json").read_text()
     table: dict[str, Any] = json.loads(_BASES[version])
     return table

@@ -10,9 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from isthmus_cluster.cli import app
+from tests.helpers.cluster import cluster
 
 CLUSTER = """
 name: lab
@@ -35,12 +34,12 @@ print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))
 MINDFORMERS = 'eval "torchrun $1" "${@:2}"\n'
 
 
-def render(folder: Path, *arguments: str, cluster: str = CLUSTER) -> list[Path]:
-    (folder / "cluster.yaml").write_text(cluster)
+def render(folder: Path, *arguments: str, hosts: str = CLUSTER) -> list[Path]:
+    (folder / "cluster.yaml").write_text(hosts)
     options = ["-i", str(folder / "cluster.yaml"), "-o", str(folder / "launch")]
-    run = CliRunner().invoke(app, ["render", *options, *arguments])
-    assert run.exit_code == 0, run.output
-    return [Path(line) for line in run.output.splitlines()]
+    code, output = cluster("render", *options, *arguments)
+    assert code == 0, output
+    return [Path(line) for line in output.splitlines()]
 
 
 def launched(script: Path, **environment: str) -> tuple[list[str], dict[str, str], str]:
@@ -96,10 +95,10 @@ def test_environment_of_each_vendor(tmp_path: Path) -> None:
     assert environment["NCCL_SOCKET_IFNAME"] == "eth0" and environment["MASTER_PORT"] == "6000"
     assert environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
     options = ("--rank-table", "/etc/ranks.json", "torchrun", *PROGRAM)
-    _, environment, _ = launched(render(tmp_path, *options, cluster=ASCEND)[1])
+    _, environment, _ = launched(render(tmp_path, *options, hosts=ASCEND)[1])
     assert environment["RANK_TABLE_FILE"] == "/etc/ranks.json" and environment["HCCL_IF_IP"] == "10.0.0.2"
     assert environment["HCCL_CONNECT_TIMEOUT"] == "1200" and environment["HCCL_IF_BASE_PORT"] == "60000"
-    (path, _) = render(tmp_path, "--interface", "eth0", "torchrun", *PROGRAM, cluster=ASCEND)
+    (path, _) = render(tmp_path, "--interface", "eth0", "torchrun", *PROGRAM, hosts=ASCEND)
     environment = launched(path)[1]
     assert environment["HCCL_SOCKET_IFNAME"] == "eth0" and "HCCL_IF_IP" not in environment
 
@@ -109,14 +108,14 @@ def test_environment_of_a_host(tmp_path: Path) -> None:
     one = CLUSTER.replace("user: train, cards", f"user: train, {entry}")
     options = ("--interface", "eth0", "--env", "A=b", "--directory", "/")
     for kind in ("torchrun", "msrun"):
-        environments = [launched(path)[1] for path in render(tmp_path, *options, kind, *PROGRAM, cluster=one)]
+        environments = [launched(path)[1] for path in render(tmp_path, *options, kind, *PROGRAM, hosts=one)]
         assert [each.get("OWN") for each in environments] == [None, "it's $d %d"]
         assert [each["NCCL_SOCKET_IFNAME"] for each in environments] == ["eth0", "ib0"]
         assert [each["A"] for each in environments] == ["b", "b"]
-    text = render(tmp_path, *options, "systemd", *PROGRAM, cluster=one)[1].read_text()
+    text = render(tmp_path, *options, "systemd", *PROGRAM, hosts=one)[1].read_text()
     assert 'Environment="OWN=it\'s $d %%d"' in text
     all_hosts = ASCEND.replace("cards", "environment: {OWN: c d}, cards")
-    (path,) = render(tmp_path, "slurm", *PROGRAM, cluster=all_hosts)
+    (path,) = render(tmp_path, "slurm", *PROGRAM, hosts=all_hosts)
     assert launched(path, SLURM_NODEID="0", SLURM_JOB_NODELIST="x")[1]["OWN"] == "c d"
 
 
@@ -131,8 +130,8 @@ def test_environment_of_a_host(tmp_path: Path) -> None:
 )
 def test_what_a_kind_cannot_express_is_refused(tmp_path: Path, kind: str, entry: str, message: str) -> None:
     (tmp_path / "c.yaml").write_text(f"hosts: [{{name: a, cards: 1}}, {{name: b, {entry}}}]")
-    run = CliRunner().invoke(app, ["render", "-i", str(tmp_path / "c.yaml"), kind, "a.py"])
-    assert run.exit_code == 1 and message in run.output and len(run.output.splitlines()) == 1
+    code, output = cluster("render", "-i", str(tmp_path / "c.yaml"), kind, "a.py")
+    assert code == 1 and message in output and len(output.splitlines()) == 1
 
 
 def test_msrun_and_mindformers(tmp_path: Path) -> None:
@@ -149,7 +148,7 @@ def test_msrun_and_mindformers(tmp_path: Path) -> None:
 
 def test_slurm(tmp_path: Path) -> None:
     program = [*PROGRAM, "--node_rank", "3", "--master_addr", "x"]
-    (path,) = render(tmp_path, "slurm", *program, cluster=ASCEND)
+    (path,) = render(tmp_path, "slurm", *program, hosts=ASCEND)
     head = [line for line in path.read_text().splitlines() if line.startswith("#SBATCH")]
     assert head[1:5] == [
         "#SBATCH --nodes=2",
@@ -186,8 +185,8 @@ def test_files_of_hosts_that_were_removed_do_not_stay(tmp_path: Path) -> None:
     one = CLUSTER[: CLUSTER.index("- {name: node1")]
     (tmp_path / "cluster.yaml").write_text(one)
     options = ["-i", str(tmp_path / "cluster.yaml"), "-o", str(own.parent)]
-    run = CliRunner().invoke(app, ["render", *options, "torchrun", *PROGRAM])
-    assert f"isthmus: {own.parent}/torchrun-node1.sh: removed, from an earlier render" in run.output
+    _, output = cluster("render", *options, "torchrun", *PROGRAM)
+    assert f"isthmus: {own.parent}/torchrun-node1.sh: removed, from an earlier render" in output
     names = ["megatron-node0.sh", "megatron-node1.sh", "torchrun-mine.sh", "torchrun-node0.sh"]
     assert sorted(path.name for path in own.parent.iterdir()) == names
 
@@ -197,10 +196,8 @@ def test_hostfiles(tmp_path: Path) -> None:
     assert path.read_text() == "10.0.0.1 slots=2\n10.0.0.2 slots=2\n"
     (path,) = render(tmp_path, "mpich")
     assert path.read_text() == "10.0.0.1:2\n10.0.0.2:2\n"
-    run = CliRunner().invoke(
-        app, ["init", str(tmp_path / "launch/hostfile"), "-o", str(tmp_path / "new.yaml")]
-    )
-    assert run.exit_code == 0 and "2 hosts, 4 cards" in run.output
+    code, output = cluster("init", tmp_path / "launch/hostfile", "-o", tmp_path / "new.yaml")
+    assert code == 0 and "2 hosts, 4 cards" in output
 
 
 @pytest.mark.parametrize(
@@ -225,15 +222,15 @@ def test_hostfiles(tmp_path: Path) -> None:
 def test_errors_are_one_line_and_write_nothing(tmp_path: Path, arguments: str, message: str) -> None:
     (tmp_path / "c.yaml").write_text("hosts: [{name: a, cards: 1}, {name: b, cards: 2}]")
     options = ["-i", str(tmp_path / "c.yaml"), "-o", str(tmp_path / "launch")]
-    run = CliRunner().invoke(app, ["render", *options, *arguments.split()])
-    assert run.exit_code == 1 and message in run.output and len(run.output.splitlines()) == 1
+    code, output = cluster("render", *options, *arguments.split())
+    assert code == 1 and message in output and len(output.splitlines()) == 1
     assert not (tmp_path / "launch").exists()
 
 
 def test_super_pods_are_needed_for_version_1_2(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(ASCEND)
-    run = CliRunner().invoke(app, ["render", "-i", str(tmp_path / "c.yaml"), "ranktable-1.2"])
-    assert run.exit_code == 1 and "host node0, card 0: the inventory lacks its super_device_id" in run.output
+    code, output = cluster("render", "-i", str(tmp_path / "c.yaml"), "ranktable-1.2")
+    assert code == 1 and "host node0, card 0: the inventory lacks its super_device_id" in output
     (tmp_path / "c.yaml").write_text(ASCEND.replace("address: 192", "super_device_id: 1, address: 192", 1))
-    run = CliRunner().invoke(app, ["render", "-i", str(tmp_path / "c.yaml"), "ranktable-1.2"])
-    assert run.exit_code == 1 and "host node1, card 0" in run.output
+    code, output = cluster("render", "-i", str(tmp_path / "c.yaml"), "ranktable-1.2")
+    assert code == 1 and "host node1, card 0" in output

@@ -9,19 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from isthmus_cluster import arguments as common_arguments
 from isthmus_cluster import inventory, remote, run
-from isthmus_cluster.cli import app
 from isthmus_cluster.inventory import Inventory
 from isthmus_cluster.render.job import Job
 from isthmus_common.training.terminal import Terminal
+from tests.helpers.cluster import cluster, lab, soon
 from tests.helpers.command import isthmus
 from tests.helpers.sshd import hosts_over_ssh
 
@@ -57,19 +54,11 @@ def supervised(*scripts: str, prints_status: bool = False) -> tuple[int, str, st
 
 def gone(pid_file: Path) -> bool:
     pid = int(pid_file.read_text())
-    for _ in range(100):
-        if not Path(f"/proc/{pid}").exists():
-            return True
-        time.sleep(0.05)
-    return False
+    return bool(soon(lambda: not Path(f"/proc/{pid}").exists()))
 
 
 def appears(path: Path) -> None:
-    for _ in range(400):
-        if path.exists() and path.read_text().endswith("\n"):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{path} did not appear")
+    soon(lambda: path.exists() and path.read_text().endswith("\n"))
 
 
 # ---- where commands run
@@ -314,50 +303,25 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
         (["--xyz=1", "a.py"], "--xyz: unknown option; see --help"),
         (["-i", str(tmp_path / "c.yaml"), "--port", "1", "a.py"], "--port 1: expected 1024 to 65535"),
     ):
-        done = CliRunner().invoke(app, ["run", *arguments])
-        assert done.exit_code == 1 and message in done.output and len(done.output.splitlines()) == 1
+        code, output = cluster("run", *arguments)
+        assert code == 1 and message in output and len(output.splitlines()) == 1
 
 
 # ---- real jobs
 
 
-@pytest.fixture
-def namespaces() -> Iterator[tuple[str, str]]:
-    """Make two network namespaces joined by a link; their addresses are 10.77.0.1 and 10.77.0.2."""
-    names = (f"isthmus-{os.getpid()}-a", f"isthmus-{os.getpid()}-b")
-
-    def ip(text: str) -> int:
-        return subprocess.run(["ip", *text.split()], capture_output=True, check=False).returncode
-
-    try:
-        if any(ip(f"netns add {name}") for name in names):
-            pytest.skip("network namespaces need root and iproute2")
-        ip(f"link add lab0 netns {names[0]} type veth peer name lab0 netns {names[1]}")
-        for number, name in enumerate(names, 1):
-            ip(f"-n {name} addr add 10.77.0.{number}/24 dev lab0")
-            ip(f"-n {name} link set lo up")
-            ip(f"-n {name} link set lab0 up")
-        yield names
-    finally:
-        for name in names:
-            ip(f"netns del {name}")
-
-
 @pytest.mark.full
-def test_a_job_in_two_network_namespaces(tmp_path: Path, namespaces: tuple[str, str]) -> None:
+def test_a_job_in_two_network_namespaces(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    lines = [
-        f"- {{name: {name}, address: 10.77.0.{i}, namespace: {space}, cards: {i}}}\n"
-        for i, (name, space) in enumerate(zip(("a", "b"), namespaces, strict=True), 1)
-    ]
-    (tmp_path / "c.yaml").write_text("hosts:\n" + "".join(lines))
-    options = ["-i", tmp_path / "c.yaml", "--interface", "lab0", "--directory", tmp_path]
-    done = isthmus("cluster", "run", *options, "--local-ranks-filter", "all", "train.py", 5, -1)
-    assert done.returncode == 0, done.stderr
-    assert "[rank 0] iteration 5/5 loss 1.0" in done.stdout
-    done = isthmus("cluster", "run", *options, "train.py", 50, 2)
+    with lab(tmp_path / "lab", 2, 2, "r") as folder:
+        options = ["-i", folder / "cluster.yaml", "--interface", "eth0", "--directory", tmp_path]
+        done = isthmus("cluster", "run", *options, "--local-ranks-filter", "all", "train.py", 5, -1)
+        assert done.returncode == 0, done.stderr
+        assert "[rank 0] iteration 5/5 loss 1.0" in done.stdout
+        done = isthmus("cluster", "run", *options, "train.py", 50, 2)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("isthmus: b: rank 2 failed first: exit status 1 (process ")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("isthmus: host2: rank 2 failed first: exit status 1 (process "), done.stderr
 
 
 @pytest.mark.full
@@ -370,6 +334,6 @@ def test_a_job_runs_over_ssh_and_its_first_failed_rank_is_named(
         inventory.write(found, path)
         for arguments, status in ((["3", "-1"], 0), (["30", "1"], 1)):
             line = ["run", "-i", path, "--interface", "lo", "--progress", tmp_path / "train.py", *arguments]
-            done = CliRunner().invoke(app, [str(each) for each in line])
-            assert done.exit_code == status, done.output
-    assert "rank 1 failed first" in done.output and "s1" in done.output
+            code, output = cluster(*line)
+            assert code == status, output
+    assert "rank 1 failed first" in output and "s1" in output

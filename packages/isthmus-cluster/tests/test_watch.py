@@ -17,21 +17,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from isthmus_cluster.cli import app
 from isthmus_cluster.monitor.card import Card, Report
 from isthmus_cluster.watch import terminal
 from isthmus_cluster.watch.faults import spans
 from isthmus_cluster.watch.state import ABSENT, COLUMNS, NO_REPORT, Watcher
 from isthmus_cluster.watch.web import serve, state
 from isthmus_common.files import write_file
+from tests.helpers.cluster import cluster, soon
 from tools.repository import ROOT
 
 FIELDS = (
@@ -83,15 +82,6 @@ def alive(folder: Path) -> Iterator[dict[int, dict[str, Any]]]:
         thread.join()
 
 
-def soon(holds: Callable[[], Any], seconds: float = 20) -> Any:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if found := holds():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("not in time")
-
-
 # ---- the view
 
 
@@ -112,9 +102,9 @@ def test_spans() -> None:
 
 
 def test_a_view_of_a_hang_in_the_terminal(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["watch", "--health-dir", str(hung(tmp_path)), "--once"])
-    assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()
+    status, output = cluster("watch", "--health-dir", hung(tmp_path), "--once")
+    assert status == 0, output
+    lines = output.splitlines()
     assert "  step 7, 4 ranks: 3 in a collective, 1 silent  " in lines[0]
     row = next(line for line in lines if line.startswith("all_reduce #9"))
     assert re.split(r"\s{2,}", row)[1:4] == ["0", "12 s", "0-1, 3"]
@@ -335,16 +325,16 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["watch", "--inventory", str(tmp_path / "no.yaml"), "--once"])
-    assert (done.exit_code, done.output.count("\n")) == (1, 1) and "isthmus cluster init" in done.output
-    done = CliRunner().invoke(app, ["watch", "--health-dir", str(tmp_path / "no"), "--once"])
-    assert done.exit_code == 3
-    assert "no such file or directory; a job with `isthmus run --health --health-dir` makes it" in done.output
+    status, output = cluster("watch", "--inventory", tmp_path / "no.yaml", "--once")
+    assert (status, output.count("\n")) == (1, 1) and "isthmus cluster init" in output
+    status, output = cluster("watch", "--health-dir", tmp_path / "no", "--once")
+    assert status == 3
+    assert "no such file or directory; a job with `isthmus run --health --health-dir` makes it" in output
     with serve(Watcher(None), "127.0.0.1", 0) as address:
         port = address.rpartition(":")[2]
-        done = CliRunner().invoke(app, ["watch", "--health-dir", str(tmp_path), "--web", "--port", port])
-        assert (done.exit_code, done.output.count("\n")) == (1, 1)
-        assert f"{port}: Address already in use; give another --port" in done.output
+        status, output = cluster("watch", "--health-dir", tmp_path, "--web", "--port", port)
+        assert (status, output.count("\n")) == (1, 1)
+        assert f"{port}: Address already in use; give another --port" in output
 
 
 # ---- the server
@@ -413,18 +403,8 @@ def test_a_thousand_ranks(tmp_path: Path) -> None:
 def test_the_terminal_is_refreshed_until_the_command_is_ended(tmp_path: Path) -> None:
     hung(tmp_path)
     ours, theirs = pty.openpty()
-    command = [
-        sys.executable,
-        "-m",
-        "isthmus",
-        "cluster",
-        "watch",
-        "--health-dir",
-        str(tmp_path),
-        "--interval",
-        "0.1",
-    ]
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    words = f"-m isthmus cluster watch --interval 0.1 --health-dir {tmp_path}".split()
+    process = subprocess.Popen([sys.executable, *words], stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     seen = b""
 

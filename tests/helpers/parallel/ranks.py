@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.children import start_module
+from tests.helpers.children import finish, start_module
 from tests.helpers.parallel.rank import checks
 
 
@@ -39,11 +39,7 @@ class Ranks:
             )
             for number in range(size)
         ]
-        try:
-            self.outputs = [process.communicate(timeout=240)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
+        self.outputs = [printed for printed, _ in finish(processes, 240)]
         self.reports = [_reports(output) for output in self.outputs]
 
     def assert_passed(self, check: str) -> None:

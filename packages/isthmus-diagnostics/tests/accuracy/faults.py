@@ -55,17 +55,22 @@ def on_model(calls: str, module: str | None = None) -> Callable[..., Any]:
     return add
 
 
-def around(calls: str, module: str | None = None) -> Callable[..., Any]:
-    def add(function: Callable[[int], Iterator[None]]) -> Any:
-        context = contextlib.contextmanager(function)
-        FAULTS.append(Fault(function.__name__, lambda _, site: context(site), calls, module, True))
-        return function
-
-    return add
+def _around(name: str, calls: str, module: str | None, make: Callable[[], Any]) -> None:
+    FAULTS.append(Fault(name, lambda _, site: make(), calls, module, True))
 
 
 def replace_forward(module: Any, forward: Callable[..., Any]) -> None:
     module.forward = functools.partial(forward, module.forward)
+
+
+def _forward(name: str, calls: str, part: str, forward: Callable[..., Any]) -> None:
+    """Plant ``forward(module, former, x)`` in a part of a layer."""
+
+    def plant(model, n):
+        module = model.layers[n].get_submodule(part)
+        replace_forward(module, functools.partial(forward, module))
+
+    FAULTS.append(Fault(name, plant, calls, f"layers.{{n}}.{part}".rstrip(".")))
 
 
 # ---- Model
@@ -87,67 +92,35 @@ def mask_off_by_one(model, n):
     model.layers[n].attention.mask = torch.ones(llama.LENGTH, llama.LENGTH, dtype=torch.bool).triu(2)
 
 
-@on_model("masked_fill", "layers.{n}.attention")
-def no_mask(model, n):
-    attention = model.layers[n].attention
-
-    def forward(_, x):
-        q, k, v = (attention.heads(each(x)) for each in (attention.q, attention.k, attention.v))
-        q, k = attention.rotary(q), attention.rotary(k)
-        weights = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1)
-        return attention.o((weights @ v).transpose(1, 2).flatten(2))
-
-    replace_forward(attention, forward)
-
-
-def _attention(model, n, scale=None, value=float("-inf"), mixed=False, transpose=True):
-    attention = model.layers[n].attention
-
-    def forward(_, x):
+def _attention(name, calls, scale=None, value=float("-inf"), mixed=False, transpose=True):
+    def forward(attention, _, x):
         q, k, v = (attention.heads(each(x)) for each in (attention.q, attention.k, attention.v))
         q, k = attention.rotary(q), attention.rotary(k)
         scores = q @ k.transpose(-1, -2) / (scale or math.sqrt(q.shape[-1]))
-        scores = scores.masked_fill(attention.mask, value)
+        if value is not None:
+            scores = scores.masked_fill(attention.mask, value)
         weights = scores.bfloat16().softmax(-1).float() if mixed else scores.softmax(-1)
         out = weights @ v
-        return attention.o(
-            (
-                out.transpose(1, 2) if transpose else out.contiguous().view(out.shape[0], out.shape[2], -1, 8)
-            ).flatten(2)
-        )
+        batch, _, length, _ = out.shape
+        out = out.transpose(1, 2) if transpose else out.contiguous().view(batch, length, -1, 8)
+        return attention.o(out.flatten(2))
 
-    replace_forward(attention, forward)
+    _forward(name, calls, "attention", forward)
 
 
-@on_model("div", "layers.{n}.attention")
-def scale_twice(model, n):
-    _attention(model, n, scale=llama.HIDDEN // llama.HEADS)
+_attention("no_mask", "masked_fill", value=None)
+_attention("scale_twice", "div", scale=llama.HIDDEN // llama.HEADS)
+_attention("mask_value", "masked_fill", value=-1.0)
+_attention("softmax_in_bfloat16", "_to_copy _softmax", mixed=True)
+_attention("heads_not_transposed_back", "transpose clone view", transpose=False)
 
 
-@on_model("masked_fill", "layers.{n}.attention")
-def mask_value(model, n):
-    _attention(model, n, value=-1.0)
+def _without_sign(rotary, _, x):
+    low, high = x.chunk(2, -1)
+    return x * rotary.cos + torch.cat([high, low], -1) * rotary.sin
 
 
-@on_model("_to_copy _softmax", "layers.{n}.attention")
-def softmax_in_bfloat16(model, n):
-    _attention(model, n, mixed=True)
-
-
-@on_model("transpose clone view", "layers.{n}.attention")
-def heads_not_transposed_back(model, n):
-    _attention(model, n, transpose=False)
-
-
-@on_model("neg mul cat add", "layers.{n}.attention.rotary")
-def rotary_without_sign(model, n):
-    rotary = model.layers[n].attention.rotary
-
-    def forward(_, x):
-        low, high = x.chunk(2, -1)
-        return x * rotary.cos + torch.cat([high, low], -1) * rotary.sin
-
-    replace_forward(rotary, forward)
+_forward("rotary_without_sign", "neg mul cat add", "attention.rotary", _without_sign)
 
 
 @on_model("roll mul", None)
@@ -161,77 +134,37 @@ def stale_buffer(model, n):
     model.layers[n].attention.rotary.cos.data = model.layers[n].attention.rotary.cos.data * 0.99
 
 
-@on_model("gelu silu", "layers.{n}.mlp")
-def gelu_for_silu(model, n):
-    mlp = model.layers[n].mlp
-    replace_forward(mlp, lambda _, x: mlp.down(F.gelu(mlp.gate(x)) * mlp.up(x)))
+def _without_residual(layer, _, x):
+    x = layer.attention(layer.norm1(x))
+    return x + layer.mlp(layer.norm2(x))
 
 
-@on_model("silu mul", "layers.{n}.mlp")
-def gate_and_up_swapped(model, n):
-    mlp = model.layers[n].mlp
-    replace_forward(mlp, lambda _, x: mlp.down(F.silu(mlp.up(x)) * mlp.gate(x)))
+def _norm_of(reduce, norm, _, x):
+    return x * torch.rsqrt(reduce(x.square(), -1, keepdim=True) + norm.eps)
 
 
-@on_model("mul", "layers.{n}.attention")
-def doubled_attention(model, n):
-    replace_forward(model.layers[n].attention, lambda forward, x: forward(x) * 2)
+def _in_bfloat16(linear, _, x):
+    return (x.bfloat16() @ linear.weight.bfloat16().t()).float()
 
 
-@on_model("add", "layers.{n}")
-def residual_left_out(model, n):
-    layer = model.layers[n]
-
-    def forward(_, x):
-        x = layer.attention(layer.norm1(x))
-        return x + layer.mlp(layer.norm2(x))
-
-    replace_forward(layer, forward)
-
-
-@on_model("pow", "layers.{n}.norm2")
-def norm_left_out(model, n):
-    replace_forward(model.layers[n].norm2, lambda _, x: x)
-
-
-@on_model("mul", "layers.{n}.norm1")
-def norm_without_weight(model, n):
-    norm = model.layers[n].norm1
-    replace_forward(norm, lambda _, x: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.eps))
-
-
-@on_model("sub mean", "layers.{n}.norm1")
-def layer_norm_for_rms_norm(model, n):
-    replace_forward(model.layers[n].norm1, lambda forward, x: forward(x - x.mean(-1, keepdim=True)))
-
-
-@on_model("sum mean div", "layers.{n}.norm1")
-def sum_for_mean(model, n):
-    norm = model.layers[n].norm1
-    replace_forward(
-        norm, lambda _, x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + norm.eps) * norm.weight
-    )
-
-
-@on_model("_to_copy mm", "layers.{n}.mlp.down")
-def matmul_in_bfloat16(model, n):
-    down = model.layers[n].mlp.down
-    replace_forward(down, lambda _, x: (x.bfloat16() @ down.weight.bfloat16().t()).float())
-
-
-@on_model("detach", "layers.{n}.mlp")
-def dropped_gradient(model, n):
-    replace_forward(model.layers[n].mlp, lambda forward, x: forward(x.detach()))
-
-
-@on_model("detach", "layers.{n}.attention.v")
-def dropped_gradient_of_values(model, n):
-    replace_forward(model.layers[n].attention.v, lambda forward, x: forward(x.detach()))
-
-
-@on_model("pow", "layers.{n}.norm2")
-def norm_without_gradient(model, n):
-    replace_forward(model.layers[n].norm2, torch.no_grad()(lambda forward, x: forward(x)))
+_forward("gelu_for_silu", "gelu silu", "mlp", lambda mlp, _, x: mlp.down(F.gelu(mlp.gate(x)) * mlp.up(x)))
+_forward(
+    "gate_and_up_swapped", "silu mul", "mlp", lambda mlp, _, x: mlp.down(F.silu(mlp.up(x)) * mlp.gate(x))
+)
+_forward("doubled_attention", "mul", "attention", lambda _, former, x: former(x) * 2)
+_forward("residual_left_out", "add", "", _without_residual)
+_forward("norm_left_out", "pow", "norm2", lambda _, former, x: x)
+_forward("norm_without_weight", "mul", "norm1", functools.partial(_norm_of, torch.mean))
+_forward(
+    "layer_norm_for_rms_norm", "sub mean", "norm1", lambda _, former, x: former(x - x.mean(-1, keepdim=True))
+)
+_forward(
+    "sum_for_mean", "sum mean div", "norm1", lambda norm, *x: _norm_of(torch.sum, norm, *x) * norm.weight
+)
+_forward("matmul_in_bfloat16", "_to_copy mm", "mlp.down", _in_bfloat16)
+_forward("dropped_gradient", "detach", "mlp", lambda _, former, x: former(x.detach()))
+_forward("dropped_gradient_of_values", "detach", "attention.v", lambda _, former, x: former(x.detach()))
+_forward("norm_without_gradient", "pow", "norm2", torch.no_grad()(lambda _, former, x: former(x)))
 
 
 @on_model("t", "layers.{n}.mlp.up")
@@ -247,14 +180,13 @@ def heads_split_wrongly(model, n):
     )
 
 
-@on_model("clone lift_fresh fill_", "layers.{n}.mlp")
-def nan_in_activations(model, n):
-    def forward(inner, x):
-        out = inner(x).clone()
-        out[0, 0, 0] = float("nan")
-        return out
+def _nan_in_result(_, former, x):
+    out = former(x).clone()
+    out[0, 0, 0] = float("nan")
+    return out
 
-    replace_forward(model.layers[n].mlp, forward)
+
+_forward("nan_in_activations", "clone lift_fresh fill_", "mlp", _nan_in_result)
 
 
 @on_model("add", "Llama")
@@ -267,14 +199,10 @@ def embedding_scaled(model, n):
     model.embedding.weight.data = model.embedding.weight.data * 1.01
 
 
-@on_model("bernoulli_ mul native_dropout", "layers.{n}.mlp")
-def dropout_left_on(model, n):
-    replace_forward(model.layers[n].mlp, lambda forward, x: F.dropout(forward(x), 0.1))
-
-
-@on_model("clamp", "layers.{n}.mlp")
-def activations_clamped(model, n):
-    replace_forward(model.layers[n].mlp, lambda forward, x: forward(x.clamp(-1, 1)))
+_forward(
+    "dropout_left_on", "bernoulli_ mul native_dropout", "mlp", lambda _, former, x: F.dropout(former(x), 0.1)
+)
+_forward("activations_clamped", "clamp", "mlp", lambda _, former, x: former(x.clamp(-1, 1)))
 
 
 # ---- Loss and optimizer
@@ -290,95 +218,57 @@ def set_attribute(target, name, value):
         setattr(target, name, before)
 
 
-def _with_loss(change):
+def _loss(name, calls, change):
     loss_of = llama.loss_of
-    return set_attribute(llama, "loss_of", functools.partial(change, loss_of))
-
-
-@around("roll", "")
-def labels_off_by_one(n):
-    with _with_loss(lambda loss_of, logits, labels: loss_of(logits, labels.roll(1, 1))):
-        yield
+    _around(name, calls, "", lambda: set_attribute(llama, "loss_of", functools.partial(change, loss_of)))
 
 
 def _cross_entropy(logits, labels, **options):
     return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), **options)
 
 
-@around("nll_loss_forward", "")
-def loss_summed(n):
-    with _with_loss(lambda _, *args: _cross_entropy(*args, reduction="sum")):
-        yield
+def _ignoring_first(_, *args):
+    return _cross_entropy(*args, ignore_index=int(llama.batch(0)[1][0, 0]))
 
 
-@around("nll_loss_forward", "")
-def wrong_ignore_index(n):
-    with _with_loss(lambda _, *args: _cross_entropy(*args, ignore_index=int(llama.batch(0)[1][0, 0]))):
-        yield
+_loss("labels_off_by_one", "roll", lambda loss_of, logits, labels: loss_of(logits, labels.roll(1, 1)))
+_loss("loss_summed", "nll_loss_forward", lambda _, *args: _cross_entropy(*args, reduction="sum"))
+_loss("wrong_ignore_index", "nll_loss_forward", _ignoring_first)
+_loss("loss_scaled_twice", "mul", lambda loss_of, *args: loss_of(*args) * 2)
+_loss("label_smoothing", "mul div add sum", lambda _, *args: _cross_entropy(*args, label_smoothing=0.1))
+
+_adamw, _clip = torch.optim.AdamW, torch.nn.utils.clip_grad_norm_
 
 
-@around("mul", "")
-def loss_scaled_twice(n):
-    with _with_loss(lambda loss_of, *args: loss_of(*args) * 2):
-        yield
+def _zero_grad(name, calls, zero_grad):
+    _around(name, calls, None, lambda: set_attribute(_adamw, "zero_grad", zero_grad))
 
 
-@around("mul div add sum", "")
-def label_smoothing(n):
-    with _with_loss(lambda _, *args: _cross_entropy(*args, label_smoothing=0.1)):
-        yield
+def _clipping(name, calls, clip):
+    _around(name, calls, "", lambda: set_attribute(torch.nn.utils, "clip_grad_norm_", clip))
 
 
-@around("add add_ AdamW", None)
-def gradients_not_zeroed(n):
-    with set_attribute(torch.optim.AdamW, "zero_grad", lambda self, set_to_none=True: None):
-        yield
+def _optimizer(option, value):
+    def make(parameters, **options):
+        return _adamw(parameters, **{**options, option: value})
+
+    _around(f"wrong_{option}", "AdamW", None, lambda: set_attribute(torch.optim, "AdamW", make))
 
 
-@around("_foreach_norm", "")
-def gradients_not_clipped(n):
-    with set_attribute(torch.nn.utils, "clip_grad_norm_", lambda *args: None):
-        yield
+def _forget(self, set_to_none=True, zero=_adamw.zero_grad):
+    zero(self, set_to_none)
+    for state in self.state.values():
+        state["exp_avg"].zero_()
 
 
-@around("mul", "")
-def gradients_clipped_too_far(n):
-    clip = torch.nn.utils.clip_grad_norm_
-    with set_attribute(torch.nn.utils, "clip_grad_norm_", lambda parameters, _: clip(parameters, 0.1)):
-        yield
-
-
-def _optimizer(**options):
-    return set_attribute(torch.optim, "AdamW", functools.partial(torch.optim.AdamW, **options))
-
-
-def _wrong_optimizer(name, value):
-    def plant(_, n):
-        made = torch.optim.AdamW
-
-        def make(parameters, **options):
-            return made(parameters, **{**options, name: value})
-
-        return set_attribute(torch.optim, "AdamW", make)
-
-    FAULTS.append(Fault(f"wrong_{name}", plant, "AdamW", None, True))
-
-
-for option, wrong in (("lr", 9e-3), ("betas", (0.9, 0.95)), ("eps", 1e-6), ("weight_decay", 0.0)):
-    _wrong_optimizer(option, wrong)
-
-
-@around("zero_ AdamW", None)
-def optimizer_state_lost(n):
-    zero = torch.optim.AdamW.zero_grad
-
-    def forget(self, set_to_none=True):
-        zero(self, set_to_none)
-        for state in self.state.values():
-            state["exp_avg"].zero_()
-
-    with set_attribute(torch.optim.AdamW, "zero_grad", forget):
-        yield
+_zero_grad("gradients_not_zeroed", "add add_ AdamW", lambda self, set_to_none=True: None)
+_clipping("gradients_not_clipped", "_foreach_norm", lambda *args: None)
+_clipping("gradients_clipped_too_far", "mul", lambda parameters, _: _clip(parameters, 0.1))
+_optimizer("lr", 9e-3)
+_optimizer("betas", (0.9, 0.95))
+_optimizer("eps", 1e-6)
+_optimizer("weight_decay", 0.0)
+_zero_grad("optimizer_state_lost", "zero_ AdamW", _forget)
 
 
 # ---- Kernels
@@ -400,10 +290,8 @@ class WrongKernel(TorchDispatchMode):
 
 
 def _kernel(name, operator, change):
-    def plant(_, n):
-        return WrongKernel(operator, change, n)
-
-    FAULTS.append(Fault(name, plant, operator.partition("::")[2].partition(".")[0], None, True))
+    calls = operator.partition("::")[2].partition(".")[0]
+    FAULTS.append(Fault(name, lambda _, site: WrongKernel(operator, change, site), calls, None, True))
 
 
 def _last(out, *_):

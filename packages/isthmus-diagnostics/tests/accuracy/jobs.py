@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import isthmus_diagnostics.accuracy
 from isthmus_diagnostics.accuracy.comparing import Comparison, compare
-from tests.helpers.children import start_module
+from tests.helpers.children import finish, start_module
 
 
 class Job(NamedTuple):
@@ -65,11 +65,7 @@ def run(folder: Path, kind: str, names: Iterable[str]) -> None:
             start_module("tests.accuracy.jobs", str(rank), *command, ISTHMUS_HOST_DEVICES=str(ranks))
             for rank in range(ranks)
         ]
-        try:
-            errors = [each.communicate(timeout=600)[1] for each in started]
-        finally:
-            for each in started:
-                each.kill()
+        errors = [error for _, error in finish(started, 600)]
         if any(each.returncode for each in started):
             raise RuntimeError(f"ranks of {group} failed:\n" + "\n".join(errors))
 

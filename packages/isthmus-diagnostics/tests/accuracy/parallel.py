@@ -29,14 +29,14 @@ class FromRanks(torch.autograd.Function):
     """The result of a layer that is split by its inputs: it is summed."""
 
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx, x, operation=dist.ReduceOp.SUM, divisor=1):
         x = x.contiguous()
-        dist.all_reduce(x)
-        return x
+        dist.all_reduce(x, operation)
+        return x if divisor == 1 else x / divisor
 
     @staticmethod
     def backward(ctx, grad):
-        return grad
+        return grad, None, None
 
 
 def split(weight, dim):
@@ -124,22 +124,6 @@ class _Counted:
         return (self.wrong if (self.calls - 1) % 4 == self.place else self.right)(x)
 
 
-class Averaged(FromRanks):
-    @staticmethod
-    def forward(ctx, x):
-        x = x.contiguous()
-        dist.all_reduce(x)
-        return x / RANKS
-
-
-class Largest(FromRanks):
-    @staticmethod
-    def forward(ctx, x):
-        x = x.contiguous()
-        dist.all_reduce(x, dist.ReduceOp.MAX)
-        return x
-
-
 class NotSummed(ToRanks):
     @staticmethod
     def backward(ctx, grad):
@@ -166,8 +150,18 @@ JOBS["tp"] = Job(lambda: train(tp=True), RANKS, one="one")
 JOBS["dp"] = Job(train, RANKS, one="one")
 _reduced, _copied = FromRanks.apply, ToRanks.apply
 _tp("missing_all_reduce", "allreduce_", "add", from_ranks=_Counted(_reduced, lambda x: x, 2))
-_tp("averaged", "div", "div allreduce_", from_ranks=_Counted(_reduced, Averaged.apply, 1))
-_tp("wrong_reduction", "allreduce_", "allreduce_", from_ranks=_Counted(_reduced, Largest.apply, 3))
+_tp(
+    "averaged",
+    "div",
+    "div allreduce_",
+    from_ranks=_Counted(_reduced, lambda x: FromRanks.apply(x, dist.ReduceOp.SUM, RANKS), 1),
+)
+_tp(
+    "wrong_reduction",
+    "allreduce_",
+    "allreduce_",
+    from_ranks=_Counted(_reduced, lambda x: FromRanks.apply(x, dist.ReduceOp.MAX), 3),
+)
 _tp("gradient_not_summed", "allreduce_", "add", to_ranks=_Counted(_copied, NotSummed.apply, 0))
 _tp("nan_from_one_rank", "lift_fresh", "t mm lift_fresh", on_rank_1(nan_in_weight))
 _tp("norms_differ", "mul_", "mul_ mul", on_rank_1(other_norm))
@@ -180,17 +174,8 @@ _dp("nan_from_one_rank", "lift_fresh", "t mm lift_fresh", on_rank_1(nan_in_weigh
 _dp("epsilon_differs", "add", "add", on_rank_1(other_epsilon))
 _tp("rotary_scaled", "mul", "mul", on_rank_1(scaled_rotary))
 _tp("mlp_clipped", "clamp", "clamp", on_rank_1(clipped_mlp))
-_tp(
-    "embedding_cold",
-    "fill_ zero_ lift_fresh copy_",
-    "fill_ zero_ lift_fresh copy_",
-    on_rank_1(cold_embedding),
-)
+_cold = "fill_ zero_ lift_fresh copy_"
+_tp("embedding_cold", _cold, _cold, on_rank_1(cold_embedding))
 _dp("rotary_scaled", "mul", "mul", on_rank_1(scaled_rotary))
 _dp("mlp_clipped", "clamp", "clamp", on_rank_1(clipped_mlp))
-_dp(
-    "embedding_cold",
-    "fill_ zero_ lift_fresh copy_",
-    "fill_ zero_ lift_fresh copy_",
-    on_rank_1(cold_embedding),
-)
+_dp("embedding_cold", _cold, _cold, on_rank_1(cold_embedding))

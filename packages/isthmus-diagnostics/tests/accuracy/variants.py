@@ -24,14 +24,18 @@ def on_model(change):
     return change
 
 
-@variant
-def again():
-    llama.train()
+def of_each(name, kind, forward):
+    """Replace the forward of the model's modules of a kind by ``forward(module, former, x)``."""
+
+    def change(model):
+        for module in [each for each in model.modules() if isinstance(each, kind)]:
+            replace_forward(module, functools.partial(forward, module))
+
+    VARIANTS[name] = lambda: llama.train(hooks=[change])
 
 
-@variant
-def on_chip():
-    llama.train(device="chip")
+VARIANTS["again"] = llama.train
+VARIANTS["on_chip"] = lambda: llama.train(device="chip")
 
 
 @variant
@@ -44,62 +48,28 @@ def on_one_thread():
         torch.set_num_threads(threads)
 
 
-@on_model
-def fused_norms(model):
-    for norm in [each for each in model.modules() if isinstance(each, llama.Norm)]:
-        replace_forward(norm, lambda _, x, norm=norm: F.rms_norm(x, x.shape[-1:], norm.weight, norm.eps))
+def _fused_attention(attention, _, x):
+    q, k, v = (attention.heads(each(x)) for each in (attention.q, attention.k, attention.v))
+    q, k = attention.rotary(q), attention.rotary(k)
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return attention.o(out.transpose(1, 2).flatten(2))
 
 
-@on_model
-def norms_of_isthmus(model):
-    for norm in [each for each in model.modules() if isinstance(each, llama.Norm)]:
-        replace_forward(norm, lambda _, x, norm=norm: isthmus.ops.rms_norm(x, norm.weight, norm.eps))
+def _mean_by_sum(norm, _, x):
+    return x / torch.sqrt((x * x).sum(-1, keepdim=True) / x.shape[-1] + norm.eps) * norm.weight
 
 
-@on_model
-def mlp_of_isthmus(model):
-    for layer in model.layers:
-        mlp = layer.mlp
-        replace_forward(
-            mlp, lambda _, x, mlp=mlp: mlp.down(isthmus.ops.swiglu(torch.cat([mlp.gate(x), mlp.up(x)], -1)))
-        )
+def _mlp_of_isthmus(mlp, _, x):
+    return mlp.down(isthmus.ops.swiglu(torch.cat([mlp.gate(x), mlp.up(x)], -1)))
 
 
-@on_model
-def fused_attention(model):
-    for layer in model.layers:
-        attention = layer.attention
-
-        def forward(_, x, attention=attention):
-            q, k, v = (attention.heads(each(x)) for each in (attention.q, attention.k, attention.v))
-            q, k = attention.rotary(q), attention.rotary(k)
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            return attention.o(out.transpose(1, 2).flatten(2))
-
-        replace_forward(attention, forward)
-
-
-@on_model
-def recomputed(model):
-    for layer in model.layers:
-        replace_forward(layer, lambda forward, x: checkpoint(forward, x, use_reentrant=False))
-
-
-@on_model
-def contiguous_copies(model):
-    for layer in model.layers:
-        replace_forward(layer.attention, lambda forward, x: forward(x.clone()).contiguous())
-
-
-@on_model
-def mean_by_sum(model):
-    for norm in [each for each in model.modules() if isinstance(each, llama.Norm)]:
-        replace_forward(
-            norm,
-            lambda _, x, norm=norm: (
-                x / torch.sqrt((x * x).sum(-1, keepdim=True) / x.shape[-1] + norm.eps) * norm.weight
-            ),
-        )
+of_each("fused_norms", llama.Norm, lambda norm, _, x: F.rms_norm(x, x.shape[-1:], norm.weight, norm.eps))
+of_each("norms_of_isthmus", llama.Norm, lambda norm, _, x: isthmus.ops.rms_norm(x, norm.weight, norm.eps))
+of_each("mlp_of_isthmus", llama.MLP, _mlp_of_isthmus)
+of_each("fused_attention", llama.Attention, _fused_attention)
+of_each("recomputed", llama.Layer, lambda _, former, x: checkpoint(former, x, use_reentrant=False))
+of_each("contiguous_copies", llama.Attention, lambda _, former, x: former(x.clone()).contiguous())
+of_each("mean_by_sum", llama.Norm, _mean_by_sum)
 
 
 @on_model
@@ -138,9 +108,7 @@ def in_bfloat16(model):
     replace_forward(model, torch.autocast("cpu", torch.bfloat16)(lambda forward, tokens: forward(tokens)))
 
 
-@on_model
-def weights_in_bfloat16(model):
-    model.bfloat16()
+VARIANTS["weights_in_bfloat16"] = lambda: llama.train(hooks=[torch.nn.Module.bfloat16])
 
 
 @on_model
@@ -151,17 +119,16 @@ def compiled(model):
 
 @variant
 def in_float64():
-    with set_attribute(llama, "loss_of", _double_loss):
-        llama.train(hooks=[lambda model: model.double()])
+    def loss_of(logits, labels):
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    with set_attribute(llama, "loss_of", loss_of):
+        llama.train(hooks=[torch.nn.Module.double])
 
 
-def _double_loss(logits, labels):
-    return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-
-
-@variant
-def logged():
-    llama.train(hooks=[lambda model: sum(p.norm().item() for p in model.parameters())])
+VARIANTS["logged"] = lambda: llama.train(
+    hooks=[lambda model: sum(p.norm().item() for p in model.parameters())]
+)
 
 
 @variant

@@ -93,12 +93,8 @@ def test_a_tool_may_be_closed_inside_a_call() -> None:
 
 def test_views_and_bare_memory_are_not_watched() -> None:
     names = set(intercept.overloads("*"))
-    assert {
-        "aten::silu_backward",
-        "aten::_fused_adamw_",
-        "aten::add.out",
-        "aten::convolution_overrideable",
-    } <= names
+    watched = ("silu_backward", "_fused_adamw_", "add.out", "convolution_overrideable")
+    assert {f"aten::{name}" for name in watched} <= names
     assert not {"aten::view", "aten::as_strided", "aten::empty.memory_format", "aten::unfold"} & names
     with pytest.raises(debug.DebugError, match="nosuch: matches no operator with a kernel on the chip"):
         debug.compare("nosuch").start()
@@ -366,12 +362,8 @@ def test_captured_calls_are_replayed(tmp_path: Path) -> None:
             if call.random:
                 assert outcome.problem == "not judged: draws random numbers"
             else:
-                assert (outcome.same, outcome.repeatable, outcome.wrong, outcome.problem) == (
-                    True,
-                    True,
-                    (),
-                    "",
-                )
+                found = (outcome.same, outcome.repeatable, outcome.wrong, outcome.problem)
+                assert found == (True, True, (), "")
 
 
 def test_replay_finds_what_compare_found(tmp_path: Path) -> None:
@@ -382,6 +374,10 @@ def test_replay_finds_what_compare_found(tmp_path: Path) -> None:
     with planted("silu", last_wrong):
         outcome = replay.replay(captured, "chip", 1, True)
     assert outcome.same and replay.line(outcome).startswith("WRONG aten::silu")
+
+
+def refuse(*_: object) -> None:
+    raise replay.reference.NoReference("no CPU kernel")
 
 
 def alternating(values: list[float]) -> Callable[..., torch.Tensor]:
@@ -418,9 +414,6 @@ def test_replay_reports_nondeterminism_beside_wrong_results(
         torch.nn.functional.silu(torch.ones(2, 4, device="chip"))
     (captured,) = (replay.read(folder) for folder in replay.folders(tmp_path))
 
-    def refuse(*_: object) -> None:
-        raise replay.reference.NoReference("no CPU kernel")
-
     if not has_reference:
         monkeypatch.setattr(replay.reference, "compute_expected", refuse)
     with planted("silu", alternating(errors)):
@@ -454,9 +447,6 @@ def test_replay_judges_a_result_that_is_not_the_captured_one(
     assert replay.line(broken).startswith("WRONG aten::silu")
     assert "captured result" not in broken.wrong[0].reason and "captured result" in broken.wrong[1].reason
 
-    def refuse(*_: object) -> None:
-        raise replay.reference.NoReference("no CPU kernel")
-
     monkeypatch.setattr(replay.reference, "compute_expected", refuse)
     unknown = replay.replay(wrong, "chip", 1, compare)
     assert replay.line(unknown).startswith("WRONG aten::silu")
@@ -480,19 +470,14 @@ def test_bad_captures_are_refused_in_one_line(tmp_path: Path) -> None:
         torch.ones(100, device="chip").exp()
     (folder,) = replay.folders(tmp_path)
     data, call = folder / "tensors.safetensors", folder / "call.json"
-    whole = data.read_bytes()
+    whole, renamed = data.read_bytes(), call.read_bytes().replace(b'"self"', b'"other"', 1)
     for path, content in (
         (data, whole[:-10]),
         (data, b""),
         (call, b"{}"),
         (call, b"[1"),
         (call, call.read_bytes().replace(b"float32", b"int64")),
-        (
-            call,
-            call.read_bytes()
-            .replace(b'"self"', b'"other"', 1)
-            .replace(b'"tensor": "self"', b'"tensor": "x"'),
-        ),
+        (call, renamed.replace(b'"tensor": "self"', b'"tensor": "x"')),
     ):
         former = path.read_bytes()
         path.write_bytes(content)

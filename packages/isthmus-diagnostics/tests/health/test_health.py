@@ -16,7 +16,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isthmus_diagnostics.health
-from isthmus_common.robust import outliers
 from isthmus_diagnostics.accuracy.monitoring import alerts
 from isthmus_diagnostics.health import environment
 from isthmus_diagnostics.health.bounds import Bound
@@ -96,7 +95,6 @@ def test_bounds():
     assert not any(bound.is_exceeded(1 + 0.01 * (i % 5)) for i in range(30))
     assert bound.is_exceeded(5.0)
     assert not bound.is_exceeded(1.0)
-    assert outliers({0: 1.0, 1: 1.01, 2: 0.99, 3: 2.0}, 6.0, 0.2) == {3: pytest.approx(1.99, abs=0.01)}
 
 
 def test_a_gradient_that_was_zero_and_a_value_that_recurs_are_usual():

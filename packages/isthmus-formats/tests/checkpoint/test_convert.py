@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from isthmus_common.files import lock_file
 from isthmus_formats.checkpoint import convert
 from isthmus_formats.checkpoint.containers.stored import Stored
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
+from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, refused, same, weights, write_random
 
 
 def changed(folder, change):
@@ -20,15 +20,6 @@ def changed(folder, change):
     change(tensors)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     return folder
-
-
-def refused(source, *arguments):
-    """Check that a conversion is refused in one line, and return it."""
-    before = sorted(source.parent.iterdir())
-    result = checkpoint("convert", source, source.parent / "target", "--to", *arguments)
-    assert result.exit_code == 1 and result.stderr.count("\n") == 1, result.output
-    assert sorted(source.parent.iterdir()) == before
-    return result.stderr
 
 
 @pytest.mark.parametrize(

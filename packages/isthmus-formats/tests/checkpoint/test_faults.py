@@ -25,6 +25,7 @@ from isthmus_formats.checkpoint.containers.stored import Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.dcp import read_metadata
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
+from tests.helpers.checkpoints import refused as conversion_refused
 from tools.repository import ROOT
 
 
@@ -53,15 +54,9 @@ def copied(sources, tmp_path):
 
 
 def refused(source, *words, options=()):
-    """Check that a conversion is refused in one line with these words, and leaves nothing behind."""
-    before = sorted(source.parent.iterdir())
-    result = checkpoint("convert", source, source.parent / "target", "--to", "huggingface", *options)
-    assert result.exit_code == 1, (result.output, result.exception)
-    assert result.stderr.count("\n") == 1, result.stderr
-    for word in words:
-        assert word in result.stderr, result.stderr
-    assert not (source.parent / "target").exists()
-    return before
+    """Check that a conversion is refused with these words."""
+    said = conversion_refused(source, "huggingface", *options)
+    assert all(word in said for word in words), said
 
 
 def largest(folder):
@@ -187,10 +182,7 @@ def test_a_wrong_configuration(copied, config, said):
 )
 def test_a_configuration_that_the_target_cannot_express(tmp_path, name, changes, kind):
     source = write_random(tmp_path / "source", CONFIGS[name] | changes)
-    result = checkpoint("convert", source, tmp_path / "target", "--to", *kind.split())
-    assert result.exit_code == 1 and result.stderr.count("\n") == 1, (result.output, result.exception)
-    assert "config" in result.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["source"]
+    assert "config" in conversion_refused(source, *kind.split())
 
 
 @pytest.mark.parametrize(
@@ -402,19 +394,8 @@ main()
 def test_a_killed_conversion_is_resumed(copied, tmp_path, after):
     source, target = copied("huggingface"), tmp_path / "target"
     before = {path: path.read_bytes() for path in source.iterdir()}
-    command = [
-        sys.executable,
-        "-c",
-        KILLED,
-        str(after),
-        "checkpoint",
-        "convert",
-        source,
-        target,
-        "--to",
-        "megatron",
-    ]
-    killed = subprocess.run(command, check=False, cwd=ROOT)
+    command = ["checkpoint", "convert", source, target, "--to", "megatron"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(after), *command], check=False, cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL
     assert not target.exists()
     result = checkpoint("convert", source, target, "--to", "megatron")

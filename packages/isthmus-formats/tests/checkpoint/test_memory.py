@@ -36,16 +36,8 @@ def peak(folder: Path, **sizes: int) -> int:
     safetensors_file.create(
         folder / "model.safetensors", {each.key: (torch.bfloat16, each.shape) for each in pieces}
     )
-    command = [
-        "checkpoint",
-        "convert",
-        folder,
-        folder.with_suffix(".megatron"),
-        "--to",
-        "megatron",
-        "--tp",
-        "2",
-    ]
+    target = folder.with_suffix(".megatron")
+    command = ["checkpoint", "convert", folder, target, "--to", "megatron", "--tp", "2"]
     done = subprocess.run(
         [sys.executable, "-c", PEAK, *command], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -11,7 +11,7 @@ from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.megatron_arguments import arguments, options_to_repeat
 from isthmus_formats.checkpoint.layout import Layout
 from isthmus_formats.checkpoint.rope import Rope, rope
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, write_random
+from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, refused, same, write_random
 
 SCALING = {
     "factor": 8.0,
@@ -57,8 +57,7 @@ def test_defaults_are_those_of_transformers():
 def test_embeddings_that_are_damaged(tmp_path, config, said):
     source = write_random(tmp_path / "source", of(config))
     for kind in "meta", "megatron":
-        result = checkpoint("convert", source, tmp_path / "target", "--to", kind)
-        assert result.exit_code == 1 and said in result.stderr and result.stderr.count("\n") == 1
+        assert said in refused(source, kind)
     converted(source, tmp_path / "dcp", "dcp")
 
 
@@ -97,10 +96,7 @@ def test_meta_has_theta_and_scaling(tmp_path, form, scaling):
 )
 def test_meta_refuses_what_params_json_cannot_express(tmp_path, form, scaling):
     source = write_random(tmp_path / "source", of(form(scaling)))
-    result = checkpoint("convert", source, tmp_path / "meta", "--to", "meta")
-    assert result.exit_code == 1 and result.stderr.count("\n") == 1, result.stderr
-    assert "params.json of Meta cannot express rope_theta 500000" in result.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["source"]
+    assert "params.json of Meta cannot express rope_theta 500000" in refused(source, "meta")
 
 
 def test_meta_with_two_configurations_that_disagree(tmp_path):
@@ -161,9 +157,7 @@ def test_meta_computes_the_intermediate_size(size, hidden):
 @pytest.mark.parametrize("changes", [{"head_dim": 3}, {"partial_rotary_factor": 0.5}])
 def test_heads_without_rotary_pairs(tmp_path, route, changes):
     source = write_random(tmp_path / "source", of(changes))
-    result = checkpoint("convert", source, tmp_path / "target", "--to", *route.split())
-    assert result.exit_code == 1 and "interleaved rotary pairs" in result.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["source"]
+    assert "interleaved rotary pairs" in refused(source, *route.split())
     half = converted(source, tmp_path / "half", route.split()[0].replace("meta", "dcp"))
     same(source, converted(half, tmp_path / "back", "huggingface"))
 
@@ -244,9 +238,7 @@ def test_arguments_of_megatron_describe_the_model():
 def test_megatron_refuses_what_it_has_no_option_for(tmp_path, changes, said):
     source = write_random(tmp_path / "source", of(changes))
     for kind in "megatron", "megatron-dist":
-        result = checkpoint("convert", source, tmp_path / "target", "--to", kind)
-        assert result.exit_code == 1 and said in result.stderr and result.stderr.count("\n") == 1
-        assert [each.name for each in tmp_path.iterdir()] == ["source"]
+        assert said in refused(source, kind)
 
 
 @pytest.mark.parametrize("kind", ["megatron", "megatron-dist"])

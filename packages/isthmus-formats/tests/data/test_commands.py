@@ -275,18 +275,8 @@ def test_outputs_are_not_replaced(file, alpaca, bpe, tmp_path):
 
 
 def test_a_run_stopped_between_its_files_goes_on(alpaca, bpe, tmp_path, monkeypatch):
-    words = [
-        "tokenize",
-        alpaca,
-        "--tokenizer",
-        bpe,
-        "--template",
-        "vicuna",
-        "--workers",
-        1,
-        "-o",
-        tmp_path / "y",
-    ]
+    options = "--template vicuna --workers 1 -o"
+    words = ["tokenize", alpaca, "--tokenizer", bpe, *options.split(), tmp_path / "y"]
     replace = Path.replace
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", lambda path, to: _stop() if to.name == "y.idx" else replace(path, to))

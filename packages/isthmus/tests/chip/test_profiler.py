@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,26 +12,11 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function, schedule, tensorboard_trace_handler
 
-from tests.helpers import children
+from tests.helpers import children, command
 from tests.helpers.host_driver import DEVICE_TO_HOST, HOST_TO_DEVICE, start_script
-from tools.repository import CORE
+from tests.helpers.outside_driver import build
 
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
-NO_RECORDS = """
-#define ISTHMUS_DRIVER_IMPLEMENTATION
-#include "driver.h"
-#include <dlfcn.h>
-#include <stddef.h>
-static isthmus_driver table;
-const isthmus_driver* isthmus_driver_get(uint32_t version) {
-  void* library = dlopen(HOST, RTLD_NOW);
-  table = *((isthmus_driver_get_fn)dlsym(library, ISTHMUS_DRIVER_SYMBOL))(version);
-  table.activity_start = NULL;
-  table.activity_stop = NULL;
-  table.activity_push_correlation = NULL;
-  return &table;
-}
-"""
 
 
 def trace_of(prof: profile, folder: Path) -> list[dict[str, Any]]:
@@ -313,15 +296,6 @@ def test_chip_alone_and_cpu_alone():
     assert set(averages(cpu, DeviceType.CPU)) == {"aten::add"}
 
 
-def test_legacy_profiler_times_by_events():
-    x = torch.randn(64, 64, device="chip")
-    with torch.autograd.profiler.profile(use_device="chip") as prof:
-        x @ x
-    operators = {event.key: event for event in prof.key_averages()}
-    assert operators["aten::mm"].device_time_total > 0
-    assert "Self CHIP" in prof.key_averages().table()
-
-
 def test_kernels_of_other_threads_are_recorded(tmp_path: Path):
     x = torch.ones(8, device="chip")
     seen = []
@@ -356,20 +330,7 @@ def test_profile_may_begin_before_the_first_use_of_the_chip():
 
 
 def test_driver_without_records_is_timed_by_events(tmp_path: Path):
-    source, library = tmp_path / "driver.c", tmp_path / "driver.so"
-    source.write_text(NO_RECORDS)
-    host = CORE / "src/isthmus/drivers/host" / "libisthmus_host.so"
-    build = [
-        "gcc",
-        "-shared",
-        "-fPIC",
-        f"-I{CORE / 'csrc'}",
-        f'-DHOST="{host}"',
-        str(source),
-        "-o",
-        str(library),
-    ]
-    subprocess.run(build, check=True)
+    edit = "table.activity_start = NULL; table.activity_stop = NULL; table.activity_push_correlation = NULL;"
     printed = children.output(
         """
         import torch
@@ -384,16 +345,12 @@ def test_driver_without_records_is_timed_by_events(tmp_path: Path):
             if event.device_type == torch.autograd.DeviceType.PrivateUse1:
                 print(event.name, event.device_time_total > 0)
         """,
-        ISTHMUS_DRIVER=str(library),
+        ISTHMUS_DRIVER=build(tmp_path, edit),
     )
     assert sorted(printed.splitlines()[-2:]) == ["Memcpy HtoD True", "aten::add.Tensor True"]
 
 
-@pytest.mark.full
-def test_program_that_asks_for_cuda_gets_the_chip(tmp_path: Path):
-    script = tmp_path / "train.py"
-    script.write_text(
-        """
+CUDA = """
 import torch
 from torch.profiler import ProfilerActivity, profile
 x = torch.ones(8, device="cuda")
@@ -404,9 +361,11 @@ with torch.autograd.profiler.profile(use_device="cuda") as prof:
     x + x
 print("Self CHIP" in prof.key_averages().table(sort_by="cuda_time_total"))
 """
-    )
-    command = [sys.executable, "-m", "isthmus", "run", "--quiet", str(script)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.full
+def test_program_that_asks_for_cuda_gets_the_chip():
+    result = command.run("--quiet", "-c", CUDA)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-2:] == ["['aten::add.Tensor']", "True"]
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.children import Child, output, start_module
+from tests.helpers.children import Child, finish, output, start_module
 from tests.helpers.outside_driver import build
 from tests.helpers.run_rank import CHECKS
-from tools.repository import ROOT
 
 # Checks that need a separate group or job.
 APART = (
@@ -23,35 +22,24 @@ APART = (
     "killed_peer",
     "killed_peer_of_gloo",
     "exit_without_destroying",
+    "matrix",
 )
 OF_GLOO = ("refusals_of_gloo", "collective_that_outlasts_its_profile_has_no_row")
 TOGETHER = tuple(name for name in CHECKS if name not in (*APART, *OF_GLOO))
 THROUGH_GLOO = tuple(name for name in CHECKS if name not in (*APART, "reductions_of_the_driver"))
 # Checks in which a tensor takes another path if the CPU cannot access its memory.
-COPIED = (
-    "broadcast",
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "send_and_receive",
-    "any_layout",
-)
+COPIED = ("every_operation", "exchange_of_rows", "any_layout")
 # A driver that cannot connect rank 1, like the host chip with ranks on several machines.
 REFUSED_BY_ONE = "table.comm_create = refuse_rank_1;"
 WITHOUT_WINDOW = "table.host_window = 0; table.delegate = ISTHMUS_DELEGATE_NONE;"
 
 
 class Ranks:
-    """Run checks on two ranks: exit statuses, and the error of each check by rank."""
+    """Run checks on some ranks: exit statuses, and the error of each check by rank."""
 
-    def __init__(self, folder: Path, names: tuple[str, ...], **environment: str) -> None:
-        processes = [start(rank, folder / "store", names, environment) for rank in range(2)]
-        try:
-            self.outputs = [process.communicate(timeout=120)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
+    def __init__(self, folder: Path, names: tuple[str, ...], size: int = 2, **environment: str) -> None:
+        processes = [start(rank, size, folder / "store", names, environment) for rank in range(size)]
+        self.outputs = [printed for printed, _ in finish(processes, 240)]
         self.status = [process.returncode for process in processes]
         self.errors = [reports(output) for output in self.outputs]
 
@@ -61,11 +49,11 @@ class Ranks:
 
 
 def start(
-    rank: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
+    rank: int, size: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
 ) -> Child | subprocess.Popen[str]:
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
     fresh = names == ("exit_without_destroying",)
-    words = (str(rank), str(store), *names)
+    words = (str(rank), str(size), str(store), *names)
     return start_module("tests.helpers.run_rank", *words, merged=True, fresh=fresh, **settings)
 
 
@@ -109,7 +97,7 @@ def test_two_ranks_without_a_host_window(ranks_with_copies: Ranks, name: str) ->
 
 
 def test_ranks_that_the_driver_cannot_connect_use_gloo(tmp_path: Path) -> None:
-    names = ("all_reduce", "refusals_of_gloo", "send_and_receive", "batched_point_to_point", "groups")
+    names = ("every_operation", "refusals_of_gloo", "receive_from_any_source", "groups")
     ranks = Ranks(tmp_path, names, ISTHMUS_DRIVER=build(tmp_path, REFUSED_BY_ONE))
     for rank in range(2):
         for name in names:
@@ -171,7 +159,7 @@ def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_groups_can_be_recreated(tmp_path: Path) -> None:
     """The store still has the keys of earlier groups under the same names."""
-    script = ROOT / "tests" / "scripts" / "groups_anew.py"
+    script = Path(__file__).parents[1] / "scripts" / "groups_anew.py"
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
         str(script),

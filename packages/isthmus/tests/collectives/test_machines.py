@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.children import finish
 from tools.repository import ROOT
 
 SIZE = 4  # two ranks on each machine
@@ -87,11 +88,7 @@ def told(machines: list[Machine]) -> list[dict[str, Any]]:
         )
         for rank in range(SIZE)
     ]
-    try:
-        outputs = [process.communicate(timeout=LIMIT) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    outputs = finish(processes, LIMIT)
     for process, (_, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors
     return [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch.distributed import rpc
 
-from tests.helpers.children import start_module
+from tests.helpers.children import finish, start_module
 from tests.helpers.free_port import free_port
 
 
@@ -19,11 +19,7 @@ def run(kind: str) -> tuple[dict[str, Any], str]:
         start_module("tests.helpers.rpc_rank", str(rank), port, kind, ISTHMUS_HOST_DEVICES="2")
         for rank in (0, 1)
     ]
-    try:
-        outputs = [worker.communicate(timeout=120) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
+    outputs = finish(workers, 120)
     assert [worker.returncode for worker in workers] == [0, 0], outputs
     return json.loads(outputs[0][0].splitlines()[-1]), outputs[0][1]
 

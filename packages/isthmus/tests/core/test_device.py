@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 
@@ -40,21 +38,6 @@ def test_current_device_is_set_and_restored():
 def test_device_context_that_changes_nothing(device):
     with torch.chip.device(1), torch.chip.device(device):
         assert torch.chip.current_device() == 1
-
-
-def test_set_device_is_per_thread():
-    seen = []
-
-    def in_thread():
-        seen.append(torch.chip.current_device())
-        torch.chip.set_device(1)
-        seen.append(torch.chip.current_device())
-
-    thread = threading.Thread(target=in_thread)
-    thread.start()
-    thread.join()
-    assert seen == [0, 1]
-    assert torch.chip.current_device() == 0
 
 
 @pytest.mark.parametrize("device", [1, "chip:1", torch.device("chip", 1)])

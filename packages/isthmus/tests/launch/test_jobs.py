@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,12 +16,15 @@ from pathlib import Path
 import pytest
 
 from isthmus.launch.ranks import Ranks
+from tests.helpers.free_port import free_port
 
 SCRIPT = str(Path(__file__).parents[1] / "scripts" / "launched.py")
 LIMIT = 120.0  # seconds: a hang fails the test
 
 
-def start(folder: Path, *arguments: str, is_temporary: bool = False) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *arguments: str, is_temporary: bool = False, **environment: str
+) -> subprocess.Popen[str]:
     """Start a job whose logs go to the folder; without ``--log-dir`` if it is that of temporary files."""
     options = [] if is_temporary else ["--log-dir", str(folder)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
@@ -36,6 +38,7 @@ def start(folder: Path, *arguments: str, is_temporary: bool = False) -> subproce
             "ISTHMUS_HOST_MEMORY": "1GiB",
             "OMP_NUM_THREADS": "1",
             **({"TMPDIR": str(folder)} if is_temporary else {}),
+            **environment,
         },
     )
 
@@ -48,8 +51,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    return finish(start(folder, *arguments))
+def run(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    return finish(start(folder, *arguments, **environment))
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -163,11 +166,6 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path):
     process.communicate()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 @pytest.mark.full
 def test_two_nodes(tmp_path):
     meeting = ("--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", f"localhost:{free_port()}")
@@ -212,26 +210,6 @@ def test_a_rendezvous_without_an_address_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
-def test_as_many_ranks_as_devices(tmp_path, monkeypatch):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
-    command = [
-        sys.executable,
-        "-m",
-        "isthmus",
-        "run",
-        "--log-dir",
-        str(tmp_path),
-        "--nproc",
-        "auto",
-        SCRIPT,
-        "once",
-    ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-        env={**kept, "ISTHMUS_HOST_DEVICES": "3"},
-    )
-    assert "isthmus: ranks 0 to 2 of 3: output in" in done.stderr
+def test_as_many_ranks_as_devices(tmp_path):
+    _, _, err = run(tmp_path, "--nproc", "auto", SCRIPT, "once", ISTHMUS_HOST_DEVICES="3")
+    assert "isthmus: ranks 0 to 2 of 3: output in" in err

@@ -203,7 +203,7 @@ ELSEWHERE = {
         device.test_device_switch_persistence""",
     "core/test_device.py::test_lazy_initialisation": "device.test_device_initialization_state",
     "core/test_fork.py::test_after_first_use_it_is_refused": "device.test_device_poison_fork",
-    "core/test_random.py::test_fork_rng": "open_device_registration.test_open_device_random",
+    "core/test_random.py::test_fork_rng_of_some_devices": "open_device_registration.test_open_device_random",
     "core/test_random.py::test_offset_of_the_default_generator": "rng.test_offset_unsupported",
     "core/test_random.py::test_own_generator": """
         rng.test_generator rng.test_create_generator_and_seed rng.test_generator_seed

@@ -66,10 +66,12 @@ def test_a_failed_operation_leaves_the_device_usable():
 @covers("device", "test_concurrent_device_operations")
 def test_threads_have_their_own_current_device():
     barrier = threading.Barrier(4)
+    started: list[int] = []
     wrong: list[tuple[int, ...]] = []
 
     def work(index: int) -> None:
         barrier.wait()
+        started.append(current())
         for _ in range(25):
             torch.accelerator.set_device_index(index)
             x = torch.randn(10, 10, device="chip")
@@ -82,7 +84,7 @@ def test_threads_have_their_own_current_device():
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == []
+    assert started == [0] * 4 and wrong == []
     assert current() == 0
 
 

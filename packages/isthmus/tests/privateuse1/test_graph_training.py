@@ -415,41 +415,10 @@ def test_a_group_that_is_not_capturable_is_refused(kind):
         capture(optimizer.step)
 
 
-@covers("cuda_graphs", "test_graph_scaling_fused_optimizers")
-@pytest.mark.parametrize("kind", [Adam, AdamW, SGD], ids=lambda kind: kind.__name__)
-@OF_THE_CORE
-def test_captured_fused_optimizers_with_a_scaler(kind):
-    start = [torch.randn(5, 5, device="chip") for _ in range(2)]
-    grads = [[torch.randn_like(x) for x in start] for _ in range(4)]
-
-    def train(graphs: bool) -> list[torch.Tensor]:
-        parameters = [x.clone().requires_grad_() for x in start]
-        options = {} if kind is SGD else {"capturable": True}
-        optimizer = kind(parameters, lr=0.1, fused=True, **options)
-        scaler = torch.amp.GradScaler("chip", init_scale=128.0)
-        scaler._lazy_init_scale_growth_tracker(torch.device("chip"))
-
-        def step() -> None:
-            scaler.step(optimizer)
-            scaler.update()
-
-        for parameter in parameters:
-            parameter.grad = torch.empty_like(parameter)
-        graph = None
-        for index, each in enumerate(grads):
-            for parameter, grad in zip(parameters, each, strict=True):
-                parameter.grad.copy_(grad)
-            if graphs and index == 2:
-                graph, _ = capture(step)
-            graph.replay() if graph else step()
-        return parameters
-
-    torch.testing.assert_close(train(True), train(False), rtol=0, atol=0)
-
-
 FUSED = (Adam, AdamW, SGD, Adagrad)
 
 
+@covers("cuda_graphs", "test_graph_scaling_fused_optimizers")
 @pytest.mark.parametrize("kind", [*CAPTURABLE, SGD, Adagrad], ids=lambda kind: kind.__name__)
 @OF_THE_CORE
 def test_captured_training_steps_are_bit_equal(kind):

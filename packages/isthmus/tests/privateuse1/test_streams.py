@@ -32,13 +32,12 @@ def test_a_stream_knows_its_device():
 
 @covers("streams", "test_stream_create", "test_stream_equality")
 @covers("accelerator", "test_stream_compare_with_non_stream")
-def test_equality():
-    first, second = torch.Stream(device="chip:0"), torch.Stream(device="chip:0")
-    same = torch.Stream(
-        stream_id=first.stream_id, device_index=first.device_index, device_type=first.device_type
-    )
+@pytest.mark.parametrize("kind", [torch.Stream, torch.chip.Stream])
+def test_equality(kind):
+    first, second = kind(device="chip:0"), kind(device="chip:0")
+    same = kind(stream_id=first.stream_id, device_index=first.device_index, device_type=first.device_type)
     assert operator.eq(first, same) and not operator.ne(first, same)
-    assert first != second
+    assert first != second and len({first, same, second}) == 2
     for other in (42, "stream", 3.14, None, object()):
         assert not operator.eq(first, other)
     assert first in [same, "a"]

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import subprocess
 import sys
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from isthmus.shim import explain, rules
 from isthmus.shim.accelerator import current
 from isthmus_common import patches
 from tests.helpers.children import output
+from tests.helpers.command import run
 from tools.repository import ROOT
 
 CHIP0 = torch.device("chip", 0)
@@ -433,24 +433,24 @@ def test_torch_compile(cuda):
     assert torch.equal(compiled(x), function(x))
 
 
+FOLDED = """
+import torch
+def function(x):
+    kind = x.device.type
+    on = torch.is_autocast_enabled(kind) and torch.is_autocast_enabled('cuda')
+    return x.to(torch.get_autocast_dtype('cuda')) if on else x * 1
+compiled = torch.compile(function, backend='eager', fullgraph=True)
+x = torch.ones(2, device='cuda')
+print(compiled(x).dtype)
+with torch.autocast('cuda', dtype=torch.bfloat16):
+    print(compiled(x).dtype)
+"""
+
+
 @pytest.mark.full
-def test_torch_compile_folds_the_state_of_autocast(tmp_path):
+def test_torch_compile_folds_the_state_of_autocast():
     """Runs in a process that imports Dynamo under the shim, so its table of folded functions has the proxies."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import torch\n"
-        "def function(x):\n"
-        "    kind = x.device.type\n"
-        "    on = torch.is_autocast_enabled(kind) and torch.is_autocast_enabled('cuda')\n"
-        "    return x.to(torch.get_autocast_dtype('cuda')) if on else x * 1\n"
-        "compiled = torch.compile(function, backend='eager', fullgraph=True)\n"
-        "x = torch.ones(2, device='cuda')\n"
-        "print(compiled(x).dtype)\n"
-        "with torch.autocast('cuda', dtype=torch.bfloat16):\n"
-        "    print(compiled(x).dtype)\n"
-    )
-    command = [sys.executable, "-m", "isthmus", "run", "--quiet", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = run("--quiet", "-c", FOLDED)
     assert done.stdout.split() == ["torch.float32", "torch.bfloat16"], done.stderr
 
 

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 from isthmus.launch.run import Job, JobError
 from isthmus.stand_ins import provide
 from tests.helpers.children import output
+from tests.helpers.command import run
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,54 +32,52 @@ def load(name):
 
 
 # ---- the command -----------------------------------------------------------------------------------------------
-def test_a_job_finds_the_modules_and_their_versions(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import importlib.metadata as metadata, importlib.util\n"
-        "assert importlib.util.find_spec('flash_attn.bert_padding')\n"
-        "assert 'flash-attn' in metadata.packages_distributions()['flash_attn']\n"
-        "print(metadata.version('flash_attn'), metadata.version('flash-attn'), metadata.version('apex'))\n"
-        "from transformers.utils import is_flash_attn_2_available, is_apex_available\n"
-        "print(is_flash_attn_2_available(), is_apex_available())\n"
-        "import torch\n"
-        "from flash_attn import flash_attn_func\n"
-        "from apex.optimizers import FusedAdam\n"
-        "q = torch.randn(1, 5, 2, 8, device='cuda', requires_grad=True)\n"
-        "flash_attn_func(q, q, q, causal=True).sum().backward()\n"
-        "FusedAdam([q]).step()\n"
-    )
-    command = [sys.executable, "-m", "isthmus", "run", "--quiet", "--provide", "flash_attn,apex", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+VERSIONS = """
+import importlib.metadata as metadata, importlib.util
+assert importlib.util.find_spec('flash_attn.bert_padding')
+assert 'flash-attn' in metadata.packages_distributions()['flash_attn']
+print(metadata.version('flash_attn'), metadata.version('flash-attn'), metadata.version('apex'))
+from transformers.utils import is_flash_attn_2_available, is_apex_available
+print(is_flash_attn_2_available(), is_apex_available())
+import torch
+from flash_attn import flash_attn_func
+from apex.optimizers import FusedAdam
+q = torch.randn(1, 5, 2, 8, device='cuda', requires_grad=True)
+flash_attn_func(q, q, q, causal=True).sum().backward()
+FusedAdam([q]).step()
+"""
+EAGER = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+sizes = dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
+config = LlamaConfig(vocab_size=40, num_hidden_layers=2, **sizes)
+tokens = torch.arange(14, device='cuda').view(2, 7)
+mask = torch.ones_like(tokens)
+mask[0, :3] = 0
+found = []
+for kind in ('eager', 'flash_attention_2'):
+    torch.manual_seed(0)
+    config._attn_implementation = kind
+    model = LlamaForCausalLM(config).to('cuda')
+    assert model.config._attn_implementation == kind
+    found.append(model(tokens, attention_mask=mask).logits[mask.bool()])
+    found[-1].square().sum().backward()
+    found.append(model.model.layers[0].self_attn.q_proj.weight.grad)
+torch.testing.assert_close(found[0], found[2], rtol=1e-4, atol=1e-5)
+torch.testing.assert_close(found[1], found[3], rtol=1e-3, atol=1e-5)
+print('alike')
+"""
+
+
+def test_a_job_finds_the_modules_and_their_versions():
+    done = run("--quiet", "--provide", "flash_attn,apex", "-c", VERSIONS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["2.8.3+isthmus", "2.8.3+isthmus", "0.1+isthmus", "True", "True"]
 
 
 @pytest.mark.full
-def test_transformers_flash_attention_is_its_eager_attention(tmp_path):
-    script = tmp_path / "compare.py"
-    script.write_text(
-        "import torch\n"
-        "from transformers import LlamaConfig, LlamaForCausalLM\n"
-        "sizes = dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)\n"
-        "config = LlamaConfig(vocab_size=40, num_hidden_layers=2, **sizes)\n"
-        "tokens = torch.arange(14, device='cuda').view(2, 7)\n"
-        "mask = torch.ones_like(tokens)\n"
-        "mask[0, :3] = 0\n"
-        "found = []\n"
-        "for kind in ('eager', 'flash_attention_2'):\n"
-        "    torch.manual_seed(0)\n"
-        "    config._attn_implementation = kind\n"
-        "    model = LlamaForCausalLM(config).to('cuda')\n"
-        "    assert model.config._attn_implementation == kind\n"
-        "    found.append(model(tokens, attention_mask=mask).logits[mask.bool()])\n"
-        "    found[-1].square().sum().backward()\n"
-        "    found.append(model.model.layers[0].self_attn.q_proj.weight.grad)\n"
-        "torch.testing.assert_close(found[0], found[2], rtol=1e-4, atol=1e-5)\n"
-        "torch.testing.assert_close(found[1], found[3], rtol=1e-3, atol=1e-5)\n"
-        "print('alike')\n"
-    )
-    command = [sys.executable, "-m", "isthmus", "run", "--quiet", "--provide", "flash_attn", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+def test_transformers_flash_attention_is_its_eager_attention():
+    done = run("--quiet", "--provide", "flash_attn", "-c", EAGER)
     assert done.stdout == "alike\n", done.stderr
 
 
@@ -502,11 +500,8 @@ def test_a_missing_package_that_can_be_provided_is_named(program, module, packag
     )
 
 
-def test_the_hint_follows_the_traceback(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("import flash_attn\n")
-    command = [sys.executable, "-m", "isthmus", "run", "--quiet", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+def test_the_hint_follows_the_traceback():
+    done = run("--quiet", "-c", "import flash_attn")
     lines = done.stderr.splitlines()
     assert done.returncode == 1 and lines[-1] == HINT.format("flash_attn", "flash_attn")
     assert lines[-2] == "ModuleNotFoundError: No module named 'flash_attn'"

@@ -353,10 +353,6 @@ class Belief:
         code = _code(NODE, node)
         return [failure.cards for failure in self._failures if code in failure.parts]
 
-    def healthy_log_odds(self) -> Floats:
-        """Return the log-odds of all nodes from prior and passed tests alone: shape (nodes,)."""
-        return _odds(self._base(np.arange(self.topology.nodes)))
-
 
 def _odds(weights: Floats) -> Floats:
     top = weights[:, 1:].max(1)

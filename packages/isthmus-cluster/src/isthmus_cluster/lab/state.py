@@ -12,7 +12,6 @@ from isthmus_cluster.errors import ClusterError
 from isthmus_common.files import make_folder, write_file
 
 INTERFACE = "eth0"
-MOST_HOSTS = 64
 _UNITS = {
     "rate": (r"\d+(\.\d+)?(bit|kbit|mbit|gbit)", "a rate such as 100kbit, 1mbit or 1gbit"),
     "delay": (r"\d+(\.\d+)?(us|ms|s)", "a time such as 500us or 1ms"),

@@ -34,7 +34,6 @@ from isthmus_diagnostics.accuracy.statistics import (
 )
 
 SETTINGS = "monitor.json"
-WHAT = ("gradient", "weight", "state", "activation")
 _HEAD = ["step", "kind", "name", "min", "max", "mean", "norm", "nans", "infinities", "zeros", "hash"]
 _HISTORY = 20
 _DEFAULTS = {
