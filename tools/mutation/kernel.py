@@ -7,6 +7,7 @@ import ctypes
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,6 +49,11 @@ class Invocation:
         ]
         return list(flat([*self.outputs, *written]))
 
+    def given(self, *names: str) -> list[Any]:
+        """Inputs by name."""
+        by_name = dict(zip([a.name for a in self.schema.inputs], self.inputs, strict=True))
+        return [by_name[name] for name in names]
+
     def read(self) -> list[Array]:
         """Tensors that are only read."""
         pairs = zip(self.schema.inputs, self.inputs, strict=True)
@@ -60,15 +66,9 @@ class Invocation:
     def with_inputs(self, change: Callable[[Argument, Any], Any]) -> Invocation:
         """Return the call with every read-only tensor replaced by ``change(argument, array)``."""
 
-        def each(argument: Argument, value: Any) -> Any:
-            if not argument.is_tensor or argument.written or value is None:
-                return value
-            if isinstance(value, list):
-                return [None if item is None else change(argument, item) for item in value]
-            return change(argument, value)
-
         pairs = zip(self.schema.inputs, self.inputs, strict=True)
-        return replace(self, inputs=[each(argument, value) for argument, value in pairs])
+        inputs = [mapped(partial(change, a), v) if a.is_tensor and not a.written else v for a, v in pairs]
+        return replace(self, inputs=inputs)
 
 
 Call: TypeAlias = Callable[[Invocation], None]
@@ -81,6 +81,18 @@ def flat(values: Any) -> Iterator[Array]:
             yield from flat(value)
         elif value is not None:
             yield value
+
+
+def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a change to a value, or to each of a list; None stays None."""
+    if isinstance(value, list):
+        return [mapped(change, item) for item in value]
+    return None if value is None else change(value)
+
+
+def is_read(argument: Argument) -> bool:
+    """Whether an argument is a single tensor that is only read."""
+    return argument.is_tensor and not argument.is_list and not argument.written
 
 
 @dataclass(frozen=True)
@@ -157,8 +169,7 @@ class Target:
 
     def tensors(self) -> list[int]:
         """Positions of inputs that are single read-only tensors."""
-        inputs = enumerate(self.schema.inputs)
-        return [i for i, a in inputs if a.is_tensor and not a.is_list and not a.written]
+        return [i for i, argument in enumerate(self.schema.inputs) if is_read(argument)]
 
     def equal_outputs(self) -> Iterator[tuple[int, int]]:
         """Yield neighboring outputs whose rules of shape and dtype are the same."""

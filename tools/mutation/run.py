@@ -185,23 +185,19 @@ class Runner:
         self._progress(f"{len(results)} of {blanks[0].kernel}")
         return results
 
-    def _answers(self, task: _Task | tuple[_Task, list[Result]]) -> list[Any]:
+    def _answers(self, task: _Task) -> list[Any]:
         """Return the answers of a task; restart the process whenever it dies."""
-        assert isinstance(task, _Task)
         answers: list[Any] = []
-        while True:
-            begin = len(answers)
-            broken = self._serve(task, begin, answers)
-            if broken is None:
-                return answers
+        while broken := self._serve(task, answers):
             answers.append(broken)
+        return answers
 
-    def _serve(self, task: _Task, start: int, answers: list[Any]) -> _Broken | None:
-        """Append answers from ``start`` on; return how the process died if it did."""
+    def _serve(self, task: _Task, answers: list[Any]) -> _Broken | None:
+        """Append the answers that are left; return how the process died if it did."""
         context = multiprocessing.get_context("fork")
         with self._forking:  # a pipe's write end inherited by another child is never closed
             mine, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=self._child, args=(task, start, theirs))
+            process = context.Process(target=self._child, args=(task, len(answers), theirs))
             process.start()
             theirs.close()
         try:
