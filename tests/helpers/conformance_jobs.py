@@ -17,6 +17,13 @@ def conform(*arguments: object, **environment: str) -> subprocess.CompletedProce
     )
 
 
+def check_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Check that a command was refused in one line with these words."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+
+
 def chip_with(folder: Path, library: Path, known: str) -> Path:
     """A driver.toml of the host chip with a library and known failures."""
     host = Path(isthmus.drivers.__file__).parent / "host" / "libisthmus_host.so"

@@ -16,7 +16,8 @@ from tools.repository import CORE, ROOT
 HOST = CORE / "src/isthmus/drivers/host/libisthmus_host.so"
 SOURCE = ROOT / "tests" / "helpers" / "mutant_driver.c"
 GROUPS = SOURCE.with_name("mutant_groups.h")
-DEFECTS = dict(re.findall(r"^DEFECT\((\w+), (\w+)\)", SOURCE.read_text() + GROUPS.read_text(), re.MULTILINE))
+PATTERN = r"^(?:DEFECT|BEFORE|AFTER|RECORDS)\((\w+), (\w+)[,)]"
+DEFECTS = dict(re.findall(PATTERN, SOURCE.read_text() + GROUPS.read_text(), re.MULTILINE))
 # Other changes needed to isolate the defect.
 COMPANIONS = {
     "allocate_unaligned": "table.memory_free = free_unaligned;",

@@ -66,7 +66,10 @@ class Cases:
                 if device.driver.count() < devices:
                     return f"needs {devices} devices"
                 device.driver.device_set(device.index)
-                return body(device)
+                try:
+                    return body(device)
+                finally:
+                    device.driver.device_set(device.index)
 
             rule = (body.__doc__ or "").removesuffix(".")
             self.all.append(DriverCase(body.__name__, function, rule, check))
@@ -86,6 +89,13 @@ def require_status(driver: Driver, expected: Status, function: str, *arguments: 
     status = driver.status(function, *arguments)
     require(status == expected, f"{function} returned {status.name}, expected {expected.name}")
     require(driver.last_error() != "", f"{function} failed without a message in last_error()")
+
+
+def each_device(driver: Driver) -> Iterator[int]:
+    """Make each device current in turn."""
+    for index in range(driver.count()):
+        driver.device_set(index)
+        yield index
 
 
 def pattern(nbytes: int, seed: int = 0) -> Bytes:
@@ -202,9 +212,10 @@ def copy_out(driver: Driver, host: Bytes, source: int, stream: int) -> None:
     driver.copy_async(host.ctypes.data, source, host.nbytes, CopyKind.DEVICE_TO_HOST, stream)
 
 
-def require_bytes(found: Bytes | bytes, expected: Bytes, what: str) -> None:
-    """Raise Violation with the first differing byte."""
+def require_bytes(found: Bytes | bytes, expected: Bytes | int, what: str) -> None:
+    """Raise Violation with the first byte that differs from those expected, or from one value."""
     got = np.frombuffer(found, np.uint8)
+    expected = np.broadcast_to(np.asarray(expected, np.uint8), got.shape)
     wrong = np.flatnonzero(got != expected)
     if wrong.size:
         at = int(wrong[0])
