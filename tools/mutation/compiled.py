@@ -97,9 +97,6 @@ _FLAGS = ("-std=c++20", "-O1", "-fopenmp", "-fPIC", "-DCPU_CAPABILITY=DEFAULT", 
 class Compiled:
     """The compiled kernels with their mutants.
 
-    Args:
-        folder: csrc.
-
     Attributes:
         sites: all mutants that compile; none before :meth:`build`.
         operators: names of the operators that the kernels implement.

@@ -41,11 +41,7 @@ class _Task(NamedTuple):
 
 
 class Selection:
-    """Golden data of the selected operators.
-
-    Args:
-        golden: the data.
-        pattern: pattern of operator names.
+    """Golden data of the operators that match a pattern.
 
     Attributes:
         cases: of each operator.
@@ -82,13 +78,7 @@ def _is_complex(case: Case) -> bool:
 
 
 class Runner:
-    """Try mutants.
-
-    Args:
-        selection: the operators.
-        progress: called with a line for each step.
-        jobs: number of processes.
-    """
+    """Tries mutants of the selected operators in so many processes; ``progress`` gets a line for each step."""
 
     def __init__(self, selection: Selection, progress: Callable[[str], None], jobs: int = 2) -> None:
         self._selection, self._progress, self._jobs = selection, progress, jobs
@@ -103,9 +93,6 @@ class Runner:
 
     def run(self, choose: Callable[[Sequence[Mutant]], list[Mutant]]) -> Score:
         """Try the correct kernels, then the chosen mutants.
-
-        Args:
-            choose: chooses among all mutants of the selection.
 
         Raises:
             MutationError: PyTorch is loaded, or a bench failed.

@@ -82,10 +82,7 @@ def around(names: Sequence[str], sources: Sources) -> Iterator[Mutant]:
 class Bench:
     """Operators on one device, each replaceable by its mutants.
 
-    Args:
-        sources: the kernels.
-        cases: the cases of each operator.
-        compiled: call the compiled kernels instead of those of NumPy.
+    With ``compiled``, the compiled kernels are called instead of those of NumPy.
     """
 
     def __init__(self, sources: Sources, cases: dict[str, list[Case]], compiled: bool = False) -> None:

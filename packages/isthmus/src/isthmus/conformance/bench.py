@@ -61,11 +61,7 @@ class Row(NamedTuple):
 
 
 class Bench:
-    """The operators of a driver's libraries on its first device.
-
-    Args:
-        target: an opened device and its libraries.
-    """
+    """The operators of a driver's libraries on its first device."""
 
     def __init__(self, target: LibrariesTarget) -> None:
         self.device = target.device
@@ -79,12 +75,6 @@ class Bench:
         self, golden: Reader, names: set[str], rounds: int, at: Callable[[str, int, int], None]
     ) -> dict[str, Any]:
         """Time the operators.
-
-        Args:
-            golden: source of the samples.
-            names: operators to time.
-            rounds: batches of each operator.
-            at: progress callback (operator, done, total).
 
         Returns:
             The content of bench.json: device, limits, rows, and skipped cases with the reason.

@@ -87,7 +87,6 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
 
     Args:
         path: the file; "" is none.
-        operators: known operator names.
         through: how the driver is tested; entries for the other way are skipped.
 
     Raises:
@@ -149,8 +148,6 @@ def stale(
     """Return the entries without a matching failure, one line each.
 
     Args:
-        known: entries.
-        results: marked results of the run.
         complete: operators and driver functions whose cases were all run.
         names: all operators and driver functions; an entry for one that is not complete cannot be stale.
     """

@@ -53,7 +53,6 @@ class Cases:
         """Register a check, whose docstring is the rule; it may return why the device was not judged.
 
         Args:
-            function: function of driver.h.
             needs: optional functions that the check needs.
             devices: number of devices that the check needs.
         """

@@ -36,11 +36,7 @@ NBYTES = 3 * MIB + 5
 
 
 class Peer:
-    """The second process.
-
-    Args:
-        device: the device that it uses too.
-    """
+    """The second process, which uses the device too."""
 
     def __init__(self, device: Device) -> None:
         command = [sys.executable, "-m", __name__, device.driver.path, device.name, str(device.index)]
