@@ -21,7 +21,7 @@ from isthmus.conformance.driver.case import (
     require_status,
     stream_of,
 )
-from isthmus.conformance.driver.collectives import FLOAT32, SUM, Rank, on_ranks, values
+from isthmus.conformance.driver.collectives import FLOAT32, SUM, Rank, on_each_rank, values
 from isthmus.drivers.interface import CopyKind, Status
 
 CASES = Cases()
@@ -216,20 +216,17 @@ def refused(device: Device) -> None:
 
 
 @CASES.case("graph_launch", "comm_unique_id")
-def collective(device: Device) -> None:
+@on_each_rank
+def collective(here: Rank) -> None:
     """A captured collective runs on all ranks at each launch."""
-
-    def body(here: Rank) -> None:
-        driver = here.driver
-        target = here.place(values(here.rank, COUNT))
-        driver.graph_begin(here.stream)
-        driver.all_reduce(target, target, COUNT, FLOAT32, SUM, None, here.comm, here.stream)
-        graph = driver.made("graph_end", here.stream)
-        whole = sum(values(rank, COUNT) for rank in range(here.world))
-        here.require(target, values(here.rank, COUNT), "before the launch")
-        for i in range(3):
-            driver.graph_launch(graph, here.stream)
-            here.require(target, (whole * here.world**i).astype(np.float32), f"after launch {i}")
-        driver.graph_destroy(graph)
-
-    on_ranks(device, body)
+    driver = here.driver
+    target = here.place(values(here.rank, COUNT))
+    driver.graph_begin(here.stream)
+    driver.all_reduce(target, target, COUNT, FLOAT32, SUM, None, here.comm, here.stream)
+    graph = driver.made("graph_end", here.stream)
+    whole = sum(values(rank, COUNT) for rank in range(here.world))
+    here.require(target, values(here.rank, COUNT), "before the launch")
+    for i in range(3):
+        driver.graph_launch(graph, here.stream)
+        here.require(target, (whole * here.world**i).astype(np.float32), f"after launch {i}")
+    driver.graph_destroy(graph)
