@@ -3,7 +3,7 @@
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,6 +155,17 @@ def event_of(device: Device, flags: int = 0) -> Iterator[int]:
         yield event
     finally:
         device.driver.event_destroy(event)
+
+
+@contextmanager
+def scratch(
+    device: Device, *sizes: int, streams: int = 1, events: int = 0, flags: int = 0
+) -> Iterator[list[int]]:
+    """Make streams, events with flags, and memory of some sizes for a block, in this order."""
+    with ExitStack() as stack:
+        made = [stack.enter_context(stream_of(device)) for _ in range(streams)]
+        made += [stack.enter_context(event_of(device, flags)) for _ in range(events)]
+        yield made + [stack.enter_context(allocated(device, nbytes)) for nbytes in sizes]
 
 
 def host_function(driver: Driver, stream: int, body: Callable[[], object]) -> Callable[[], None]:

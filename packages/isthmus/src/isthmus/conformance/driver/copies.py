@@ -1,7 +1,7 @@
 """Cases of copies and fills: all directions, odd sizes and offsets, order on a stream."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from isthmus.conformance.driver.case import (
     require,
     require_bytes,
     require_status,
+    scratch,
     stream_of,
 )
 from isthmus.drivers.interface import CopyKind, Status
@@ -140,11 +141,11 @@ def copy_async_pageable(device: Device) -> None:
 def copies_in_order(device: Device) -> None:
     """Work on one stream runs in order."""
     driver = device.driver
-    with ExitStack() as stack:
-        stream = stack.enter_context(stream_of(device))
-        first, second = (stack.enter_context(allocated(device, LARGE)) for _ in range(2))
-        host = stack.enter_context(pinned(driver, ROUNDS))
-        seen = stack.enter_context(pinned(driver, ROUNDS))
+    with (
+        scratch(device, LARGE, LARGE) as (stream, first, second),
+        pinned(driver, ROUNDS) as host,
+        pinned(driver, ROUNDS) as seen,
+    ):
         host[:] = pattern(ROUNDS)
         for i in range(ROUNDS):
             driver.set_async(first, int(host[i]), LARGE, stream)

@@ -13,13 +13,12 @@ from isthmus.conformance.driver.case import (
     Cases,
     allocated,
     each_device,
-    event_of,
     pattern,
     pinned,
     require,
     require_bytes,
     require_status,
-    stream_of,
+    scratch,
 )
 from isthmus.conformance.driver.memory import require_once
 from isthmus.conformance.driver.order import NBYTES, TIMING
@@ -92,10 +91,7 @@ def free_memory_is_there(device: Device) -> None:
 def elapsed_adds_up(device: Device) -> None:
     """The times between successive events add up to the time from the first to the last."""
     driver = device.driver
-    with ExitStack() as stack:
-        stream = stack.enter_context(stream_of(device))
-        address = stack.enter_context(allocated(device, NBYTES))
-        events = [stack.enter_context(event_of(device, TIMING)) for _ in range(EVENTS)]
+    with scratch(device, NBYTES, events=EVENTS, flags=TIMING) as (stream, *events, address):
         for event in events:
             driver.event_record(event, stream)
             driver.set_async(address, 1, NBYTES // 8, stream)

@@ -10,16 +10,14 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     HOST_FUNCTIONS,
     Cases,
-    allocated,
     copy_in,
     copy_out,
-    event_of,
     gate,
     pinned,
     require,
     require_bytes,
     require_status,
-    stream_of,
+    scratch,
 )
 from isthmus.conformance.driver.collectives import FLOAT32, SUM, Rank, on_each_rank, values
 from isthmus.drivers.interface import CopyKind, Status
@@ -48,12 +46,7 @@ def run(device: Device, graph: list[int], stream: int) -> None:
 def kept(device: Device) -> None:
     """Captured work does not run at once; it runs at each launch, on any stream, in the order of its capture."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        stream_of(device) as other,
-        allocated(device, NBYTES) as first,
-        allocated(device, NBYTES) as second,
-    ):
+    with scratch(device, NBYTES, NBYTES, streams=2) as (stream, other, first, second):
         driver.set_async(first, 1, NBYTES, stream)
         driver.set_async(second, 1, NBYTES, stream)
         driver.stream_synchronize(stream)
@@ -75,11 +68,7 @@ def kept(device: Device) -> None:
 def ordered(device: Device) -> None:
     """A launch runs after earlier work of its stream and before later work."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        allocated(device, NBYTES) as source,
-        allocated(device, NBYTES) as target,
-    ):
+    with scratch(device, NBYTES, NBYTES) as (stream, source, target):
         with graph_of(device, stream) as graph:
             driver.copy_async(target, source, NBYTES, CopyKind.DEVICE_TO_DEVICE, stream)
         for value in (3, 4, 5):
@@ -99,7 +88,7 @@ def ordered(device: Device) -> None:
 def enqueued(device: Device) -> None:
     """graph_launch() only enqueues: it does not wait for earlier work of its stream."""
     driver = device.driver
-    with stream_of(device) as stream, allocated(device, NBYTES) as address:
+    with scratch(device, NBYTES) as (stream, address):
         driver.set_async(address, 1, NBYTES, stream)
         with graph_of(device, stream) as graph:
             driver.set_async(address, 2, NBYTES, stream)
@@ -116,8 +105,7 @@ def pinned_memory(device: Device) -> None:
     """A launch reads and writes pinned memory as it is then, not as it was at the capture."""
     driver = device.driver
     with (
-        stream_of(device) as stream,
-        allocated(device, NBYTES) as address,
+        scratch(device, NBYTES) as (stream, address),
         pinned(driver, NBYTES) as read,
         pinned(driver, NBYTES) as written,
     ):
@@ -136,14 +124,7 @@ def pinned_memory(device: Device) -> None:
 def forked(device: Device) -> None:
     """A stream that waits for an event of the capture joins it, and has left it after graph_end()."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        stream_of(device) as side,
-        event_of(device) as fork,
-        event_of(device) as join,
-        allocated(device, NBYTES) as first,
-        allocated(device, NBYTES) as second,
-    ):
+    with scratch(device, NBYTES, NBYTES, streams=2, events=2) as (stream, side, fork, join, first, second):
         driver.set_async(second, 1, NBYTES, stream)
         driver.stream_synchronize(stream)
         with graph_of(device, stream) as graph:
@@ -169,12 +150,7 @@ def forked(device: Device) -> None:
 def unjoined(device: Device) -> None:
     """graph_end() fails if work of a stream that joined was not waited for; the capture ends all the same."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        stream_of(device) as side,
-        event_of(device) as fork,
-        allocated(device, NBYTES) as address,
-    ):
+    with scratch(device, NBYTES, streams=2, events=1) as (stream, side, fork, address):
         driver.graph_begin(stream)
         driver.event_record(fork, stream)
         driver.stream_wait_event(side, fork)
@@ -190,12 +166,7 @@ def refused(device: Device) -> None:
     """Calls that wait for captured work, or make it wait for other work, are refused, as is the default stream."""
     driver = device.driver
     host = np.zeros(NBYTES, np.uint8)
-    with (
-        stream_of(device) as stream,
-        event_of(device) as event,
-        event_of(device) as outside,
-        allocated(device, NBYTES) as address,
-    ):
+    with scratch(device, NBYTES, events=2) as (stream, event, outside, address):
         driver.event_record(outside, 0)
         require_status(driver, Status.INVALID_ARGUMENT, "graph_begin", 0)
         with graph_of(device, stream) as graph:

@@ -14,6 +14,7 @@ from isthmus.conformance.driver.case import (
     pinned,
     require,
     require_bytes,
+    scratch,
     stream_of,
 )
 from isthmus.drivers.interface import Status
@@ -96,10 +97,7 @@ def stream_wait_event(device: Device) -> None:
     """A stream that waits for an event sees the results of the captured work."""
     driver = device.driver
     with (
-        stream_of(device) as maker,
-        stream_of(device) as user,
-        event_of(device) as event,
-        allocated(device, NBYTES) as address,
+        scratch(device, NBYTES, streams=2, events=1) as (maker, user, event, address),
         pinned(driver, NBYTES) as seen,
     ):
         for value, (first, second) in enumerate([(maker, user), (maker, 0), (0, user)] * 2, start=64):
@@ -162,12 +160,7 @@ def stream_destroy(device: Device) -> None:
 def event_elapsed(device: Device) -> None:
     """event_elapsed() returns milliseconds: positive, and at most the time on the host."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        event_of(device, TIMING) as start,
-        event_of(device, TIMING) as end,
-        allocated(device, NBYTES) as address,
-    ):
+    with scratch(device, NBYTES, events=2, flags=TIMING) as (stream, start, end, address):
         began = time.monotonic()
         driver.event_record(start, stream)
         enqueue_fills(device, address, 67, stream)

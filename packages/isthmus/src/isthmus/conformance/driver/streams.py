@@ -2,7 +2,6 @@
 
 import ctypes
 import threading
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from isthmus.conformance.driver.case import (
     pinned,
     require,
     require_bytes,
+    scratch,
     stream_of,
 )
 from isthmus.drivers.interface import CopyKind, Status
@@ -35,8 +35,7 @@ CASES = Cases()
 @CASES.case("stream_create")
 def handles(device: Device) -> None:
     """Streams have distinct handles."""
-    with ExitStack() as stack:
-        found = [stack.enter_context(stream_of(device)) for _ in range(32)]
+    with scratch(device, streams=32) as found:
         require(0 not in found, "a handle is null")
         require(len(set(found)) == len(found), "two streams have the same handle")
 
@@ -119,9 +118,7 @@ def synchronize_streams_of_another_thread(device: Device) -> None:
 @CASES.case("stream_create", HOST_FUNCTIONS)
 def independence(device: Device) -> None:
     """Streams, the default stream included, do not wait for each other."""
-    with ExitStack() as stack:
-        first, second = (stack.enter_context(stream_of(device)) for _ in range(2))
-        address = stack.enter_context(allocated(device, MIB))
+    with scratch(device, MIB, streams=2) as (first, second, address):
         for held, free in ((first, second), (first, 0), (0, first)):
             with gate(device.driver, held, "a stream"):
                 device.driver.set_async(address, 9, MIB, free)
@@ -133,11 +130,11 @@ def independence(device: Device) -> None:
 def wait_event(device: Device) -> None:
     """Later work waits for the work that the event captured on another stream."""
     driver = device.driver
-    with ExitStack() as stack:
-        maker, user = (stack.enter_context(stream_of(device)) for _ in range(2))
-        event = stack.enter_context(event_of(device))
-        address = stack.enter_context(allocated(device, MIB))
-        source, seen = (stack.enter_context(pinned(driver, MIB)) for _ in range(2))
+    with (
+        scratch(device, MIB, streams=2, events=1) as (maker, user, event, address),
+        pinned(driver, 2 * MIB) as host,
+    ):
+        source, seen = host[:MIB], host[MIB:]
         source[:], seen[:] = pattern(MIB), 0
         device.write(address, np.zeros(MIB, np.uint8))
         with gate(driver, maker, "stream_wait_event()"):
@@ -259,10 +256,8 @@ def priorities(device: Device) -> None:
 def host_function_in_order(device: Device) -> None:
     """A host function runs after earlier work, and later work waits for it."""
     driver = device.driver
-    with ExitStack() as stack:
-        stream = stack.enter_context(stream_of(device))
-        address = stack.enter_context(allocated(device, MIB))
-        source, seen = (stack.enter_context(pinned(driver, MIB)) for _ in range(2))
+    with scratch(device, MIB) as (stream, address), pinned(driver, 2 * MIB) as host:
+        source, seen = host[:MIB], host[MIB:]
         source[:], seen[:] = pattern(MIB, 1), 0
         copy_in(driver, address, source, stream)
         copy_out(driver, seen, address, stream)
