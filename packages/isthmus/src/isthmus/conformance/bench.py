@@ -173,20 +173,10 @@ def _row(case: Case, library: str, nbytes: int, call: Timed, limits: Limits) -> 
     peak = limits.peak()["float64" if case.dtype == "float64" else "float32"]
     count = flops(case)
     by_bytes, by_flops = nbytes / bandwidth[nearest], count / peak
-    limit = max(by_bytes, by_flops)
-    return Row(
-        case.operator,
-        case.dtype,
-        library,
-        case.id,
-        nbytes,
-        count,
-        call.best,
-        median(call.seconds),
-        limit,
-        "flops" if by_flops > by_bytes else "bytes",
-        limit / call.best,
-    )
+    limit, bound = max((by_bytes, "bytes"), (by_flops, "flops"), key=lambda each: each[0])
+    seconds = (call.best, median(call.seconds), limit)
+    place = (case.operator, case.dtype, library, case.id)
+    return Row(*place, nbytes, count, *seconds, bound, limit / call.best)
 
 
 def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
