@@ -370,17 +370,8 @@ def test_the_command_writes_a_score_and_repeats_it(tmp_path: Path, samples: Read
     assert done.returncode == (0 if enough and score["score"] >= 0.98 else 1), done.stderr
     assert score["mutants"] == score["caught"] + score["survived"] + score["equivalent"] >= 15
     assert file.stat().st_mode & 0o777 == 0o640
-    second = [
-        *command,
-        "--mutants",
-        str(file),
-        "--against",
-        str(file),
-        "--output",
-        str(again),
-        "--page",
-        str(text),
-    ]
+    second = [*command, "--mutants", str(file), "--against", str(file), "--output", str(again)]
+    second += ["--page", str(text)]
     done = subprocess.run(second, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
     assert json.loads(again.read_text())["classes"] == score["classes"], done.stderr
     assert "before" in done.stdout

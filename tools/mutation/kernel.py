@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import ctypes
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from isthmus import opset
-from isthmus.drivers.libraries import LoadedOperator, import_tvm_ffi
+from isthmus.drivers.libraries import LoadedOperator, address_of, import_tvm_ffi
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import Context, Entry, Library
 from isthmus.opset.operator import Operator
@@ -21,7 +20,6 @@ from isthmus.opset.schema import Argument, Schema
 from tools.mutation import ranks
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-_OBJECT_HEADER_BYTES = 24  # sizeof(TVMFFIObject); a function's cell follows it and begins with the address
 
 
 @dataclass
@@ -194,11 +192,8 @@ class Switch:
         self.current: Call | None = None
         library = Library("switch")
         library.entries[name] = entry._replace(function=self._call)
-        function = import_tvm_ffi().convert(library.function(name, schema))
-        self._kept = function
-        handle = function.__chandle__()
-        call = ctypes.c_void_p.from_address(handle + _OBJECT_HEADER_BYTES).value or 0
-        self.operator = LoadedOperator(name, entry.dtypes, entry.flags, call, handle)
+        self._kept = import_tvm_ffi().convert(library.function(name, schema))
+        self.operator = LoadedOperator(name, entry.dtypes, entry.flags, *address_of(self._kept))
 
     def _call(self, *arguments: Any, context: Context) -> None:
         count = len(self._schema.inputs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.helpers.conformance_jobs import check_refused, chip_with, conform, known_entry
+from tests.helpers.conformance_jobs import check_refused, chip_with, conform, known_entry, without_torch
 from tests.helpers.conformance_libraries import WRONG, write_library
 
 CRASHING = ("crashes", "borrows_its_input")
@@ -253,11 +252,8 @@ def test_an_invalid_file_of_known_failures_is_reported_in_one_line(
 
 
 def test_without_torch_and_data_it_explains_where_to_generate_them(tmp_path: Path, right: Path) -> None:
-    code = "import sys; sys.modules['torch'] = None; from isthmus_common.shell import main; main()"
     options = ("conform", "run", "--driver", "host", "--library", right, "--operators", "aten::cat")
-    command = [sys.executable, "-c", code, *map(str, options)]
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
+    done = without_torch(*options, XDG_CACHE_HOME=str(tmp_path))
     check_refused(done, "isthmus conform generate --output DIR", str(tmp_path))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,15 +11,8 @@ import pytest
 import isthmus.drivers
 from isthmus.conformance.selection import matching, nearest, split
 from tests.helpers.conformance_data import write_golden
-from tests.helpers.conformance_jobs import check_refused, chip_with, conform
+from tests.helpers.conformance_jobs import check_refused, chip_with, conform, without_torch
 from tests.helpers.conformance_libraries import write_library
-
-NO_TORCH = "import sys; sys.modules['torch'] = None; from isthmus_common.shell import main; main()"
-
-
-def _without_torch(*options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", NO_TORCH, *map(str, options)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_patterns_are_separated_by_commas_and_match_without_namespace() -> None:
@@ -106,12 +97,12 @@ def test_without_torch_commands_that_need_it_explain_how_to_install_it(tmp_path:
         ("conform", "generate", "--output", tmp_path / "x"),
         ("conform", "run", "--driver", "host", "--through", "pytorch", "--golden", golden),
     ):
-        check_refused(_without_torch(*options), "PyTorch is not installed; run `pip install")
+        check_refused(without_torch(*options), "PyTorch is not installed; run `pip install")
 
 
 @pytest.mark.full
 def test_doctor_checks_the_drivers_without_torch() -> None:
-    done = _without_torch("doctor")
+    done = without_torch("doctor")
     assert done.returncode == 1
     assert "PyTorch is not installed" in done.stdout
     assert "driver       host: " in done.stdout
