@@ -347,12 +347,10 @@ class Operations:
         )
         rows = list(tensor.shape)
         rows[dim] = count
-        if name == "index_select":
-            at = self._index([count], size)
-            return self._out(name, lambda pool, **out: torch.index_select(pool[place], dim, pool[at], **out))
-        if name == "gather":
-            at = self._index(rows, size)
-            return self._out(name, lambda pool, **out: torch.gather(pool[place], dim, pool[at], **out))
+        function = getattr(torch, name, None)
+        if name in ("index_select", "gather"):
+            at = self._index(rows if name == "gather" else [count], size)
+            return self._out(name, lambda pool, **out: function(pool[place], dim, pool[at], **out))
         if name == "take":
             at = self._index([count], tensor.numel())
             return Step(name, lambda pool: torch.take(pool[place], pool[at]))
@@ -374,12 +372,13 @@ class Operations:
             if name == "put":
                 at = self._index([count], tensor.numel())
                 return Step(name, lambda pool: torch.put(pool[place], pool[at], pool[source], accumulate))
-            at = self._index([count], tensor.shape[0])
-            if tensor.dim() > 1:
-                return Step(
-                    name, lambda pool: pool[place].index_put((pool[at],), pool[place][:1], accumulate)
-                )
-            return Step(name, lambda pool: pool[place].index_put((pool[at],), pool[source], accumulate))
+            at, several = self._index([count], tensor.shape[0]), tensor.dim() > 1
+
+            def put(pool: Pool) -> Any:
+                new = pool[place][:1] if several else pool[source]
+                return pool[place].index_put((pool[at],), new, accumulate)
+
+            return Step(name, put)
         if name in ("index_copy_", "index_add"):
             # Any of several rows for one place may remain, so places differ.
             at = self._index([count], size) if name == "index_add" else self._index([min(count, 1)], size)
@@ -405,7 +404,6 @@ class Operations:
                     pool[place], dim, pool[at], pool[source], how, include_self=own
                 ),
             )
-        function = getattr(torch, name)
         return self._out(name, lambda pool, **out: function(pool[place], dim, pool[at], pool[source], **out))
 
     # ---- lists
