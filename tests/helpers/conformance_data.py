@@ -93,28 +93,17 @@ def _sums() -> list[Case]:
         tensor = Tensor.contiguous(values((6, 257), dtype, 8))
         reference, magnitude = wide(tensor).sum(1), np.abs(wide(tensor)).sum(1)
         expected = Expected(dtype, (6,), reference, magnitude)
-        tolerance = Tolerance(0.5, 257, "a sum of 257 in float32")
-        cases.append(
-            Case(
-                "rows",
-                "aten::sum.dim_IntList",
-                dtype,
-                "contiguous",
-                [tensor, [1], False],
-                [expected],
-                tolerance,
-            )
-        )
+        tolerance, arguments = Tolerance(0.5, 257, "a sum of 257 in float32"), [tensor, [1], False]
+        place = ("rows", "aten::sum.dim_IntList", dtype, "contiguous")
+        cases.append(Case(*place, arguments, [expected], tolerance))
     return cases
 
 
 def write_golden(folder: Path, seed: int = 0) -> Path:
     """Write golden data of all these operators."""
     families = {
-        "pointwise": [
-            *_pairs("aten::add.Tensor", np.add, True),
-            *_pairs("aten::mul.Tensor", np.multiply, False),
-        ],
+        "pointwise": _pairs("aten::add.Tensor", np.add, True)
+        + _pairs("aten::mul.Tensor", np.multiply, False),
         "shape": [*_copies(), *_lists()],
         "random": _random(),
         "reduction": _sums(),

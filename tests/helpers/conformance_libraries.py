@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 HEAD = """
+import ctypes
 import numpy as np
 from isthmus.opset.dtypes import NUMBERS
 from isthmus.opset.library import Library, Unsupported
@@ -64,12 +65,14 @@ ADD = (
     '@library.operator("aten::add.Tensor", dtypes=DTYPES, strided=True{flags})\n'
     "def add(self, other, alpha, out{more}):"
 )
+ADDED = "store(out, wide(self) + wide(other))"
 COPY = '@library.operator("aten::copy_", dtypes=NUMBERS, strided=True)\ndef copy(self, source):'
 SUM = '@library.operator("aten::sum.dim_IntList", dtypes=DTYPES)\ndef total(self, dim, keepdim, out):'
 UNIFORM = '@library.operator("aten::uniform_", dtypes=("float32",))\ndef uniform(self, low, high, context):'
 
 
-def _add(body: str, flags: str = "", more: str = "") -> str:
+def _add(body: str, flags: str = "") -> str:
+    more = ", context" if "context." in body else ""
     return ADD.format(flags=flags, more=more) + "\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ")
 
 
@@ -100,101 +103,49 @@ WRONG: dict[str, tuple[str, str]] = {
         ),
         "elements are wrong",
     ),
-    "writes_its_input": (
-        _add("store(out, wide(self) + wide(other)); other[...] = 0"),
-        "the input other was modified",
-    ),
+    "writes_its_input": (_add(f"{ADDED}; other[...] = 0"), "the input other was modified"),
     "writes_past_the_end": (
-        _add(
-            """
-            import ctypes
-            store(out, wide(self) + wide(other))
-            ctypes.memset(out.ctypes.data + out.nbytes, 1, 3)
-            """
-        ),
+        _add(f"{ADDED}; ctypes.memset(out.ctypes.data + out.nbytes, 1, 3)"),
         "wrote outside its tensors",
     ),
     "writes_far_past_the_end": (
-        _add(
-            """
-            import ctypes
-            store(out, wide(self) + wide(other))
-            ctypes.memset(out.ctypes.data + out.nbytes + 60_000, 1, 3)
-            """
-        ),
+        _add(f"{ADDED}; ctypes.memset(out.ctypes.data + out.nbytes + 60_000, 1, 3)"),
         "wrote outside its tensors",
     ),
     "writes_past_its_workspace": (
-        _add(
-            """
-            import ctypes
-            store(out, wide(self) + wide(other))
-            ctypes.memset(context.workspace(100) + 100, 1, 3)
-            """,
-            more=", context",
-        ),
+        _add(f"{ADDED}; ctypes.memset(context.workspace(100) + 100, 1, 3)"),
         "wrote outside its workspace of 100 bytes: 3 bytes, the nearest 1 bytes behind it",
     ),
     "writes_before_its_workspace": (
-        _add(
-            """
-            import ctypes
-            store(out, wide(self) + wide(other))
-            ctypes.memset(context.workspace(100) - 4096, 1, 1)
-            """,
-            more=", context",
-        ),
+        _add(f"{ADDED}; ctypes.memset(context.workspace(100) - 4096, 1, 1)"),
         "1 bytes, the nearest 4096 bytes before it",
     ),
     "writes_past_its_workspace_and_is_wrong": (
-        _add(
-            """
-            import ctypes
-            store(out, wide(self) + wide(other) + 1)
-            ctypes.memset(context.workspace(100) + 100, 1, 3)
-            """,
-            more=", context",
-        ),
+        _add("store(out, wide(self) + wide(other) + 1); ctypes.memset(context.workspace(100) + 100, 1, 3)"),
         "the nearest 1 bytes behind it; out: 20 of 20 elements are wrong",
     ),
     "trusts_its_workspace": (
-        _add(
-            """
-            import ctypes
-            store(out, wide(self) + wide(other))
-            if ctypes.string_at(context.workspace(1), 1) == b"Z":
-                out.reshape(-1)[:1] = 0
-            """,
-            more=", context",
-        ),
+        _add(f'{ADDED}\nif ctypes.string_at(context.workspace(1), 1) == b"Z": out.reshape(-1)[:1] = 0'),
         "on another stream gave different bits",
     ),
-    "in_place_is_not": (
-        _add("out[...] = 0; store(out, wide(self) + wide(other))", ", in_place=True"),
-        "in the memory of self",
-    ),
+    "in_place_is_not": (_add(f"out[...] = 0; {ADDED}", ", in_place=True"), "in the memory of self"),
     "stale_cache": (
         "CACHE = {}\n"
         + _add(
             """
             key = (self.ctypes.data, self.shape, str(self.dtype))
-            if key not in CACHE:
-                CACHE[key] = wide(self) + wide(other)
-            store(out, CACHE[key])
+            store(out, CACHE.setdefault(key, wide(self) + wide(other)))
             """
         ),
         "elements are wrong",
     ),
     "not_deterministic": (
-        "COUNT = [0]\n"
-        + _add(
-            "COUNT[0] += 1; store(out, wide(self) + wide(other)); out.reshape(-1)[:1] *= 1 - COUNT[0] % 3"
-        ),
+        "COUNT = [0]\n" + _add(f"COUNT[0] += 1; {ADDED}; out.reshape(-1)[:1] *= 1 - COUNT[0] % 3"),
         "",
     ),
     "raises": (_add('raise ValueError("no such thing")'), "raised ValueError: no such thing"),
     "returns_a_status": (
-        _add('context.explain("other", "is too odd"); raise MemoryError("full")', more=", context"),
+        _add('context.explain("other", "is too odd"); raise MemoryError("full")'),
         "out of memory",
     ),
     "gaps_written": (
@@ -230,14 +181,7 @@ WRONG: dict[str, tuple[str, str]] = {
         "on another stream",
     ),
     "crashes": (
-        _add(
-            """
-            import os, signal
-            if self.size == 0:
-                os.kill(os.getpid(), signal.SIGSEGV)
-            store(out, wide(self) + wide(other))
-            """
-        ),
+        _add(f"import os, signal\nif self.size == 0: os.kill(os.getpid(), signal.SIGSEGV)\n{ADDED}"),
         "SIGSEGV",
     ),
     "borrows_its_input": (
@@ -252,7 +196,7 @@ WRONG: dict[str, tuple[str, str]] = {
         ).replace("DTYPES", '("float32",)'),  # each crash starts another worker
         "with read-only inputs: it writes to an input during the call",
     ),
-    "needs_torch": (_add("import torch; store(out, wide(self) + wide(other))"), "torch"),
+    "needs_torch": (_add(f"import torch; {ADDED}"), "torch"),
 }
 
 

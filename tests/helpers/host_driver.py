@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,44 @@ class Driver(driver.Driver):
         entry = HostFunction(lambda _: body())
         self._host_functions.append(entry)
         self.stream_host_function(stream, ctypes.cast(entry, ctypes.c_void_p), None)
+
+
+@contextmanager
+def opened(folder: Path, **environment: str) -> Iterator[Driver]:
+    """Two devices of 64 MiB. A copy of the library has separate state in this process."""
+    folder.chmod(0o700)
+    library = Path(shutil.copy(LIBRARY, folder / "lib.so"))
+    settings = {"XDG_RUNTIME_DIR": str(folder), "ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "64MiB"}
+    unset = {"ISTHMUS_HOST_STRICT": "", "ISTHMUS_HOST_DELEGATE": ""}
+    from unittest import mock
+
+    with mock.patch.dict(os.environ, unset | settings | environment):
+        driver = Driver(library)
+        driver.initialize()
+        driver.memory(0)
+        driver.memory(1)
+    yield driver
+    driver.finalize()
+
+
+@contextmanager
+def of_this_process() -> Iterator[Driver]:
+    """The driver that PyTorch tests in this process use, too: the current device is restored."""
+    driver = Driver()
+    driver.initialize()
+    before = ctypes.c_int32()
+    driver.device_get(ctypes.byref(before))
+    yield driver
+    driver.device_set(before)
+
+
+def refused(driver: Driver, status: int, words: str, function: str, *arguments: object) -> None:
+    """Check that a call fails with a status and a message."""
+    import pytest
+
+    with pytest.raises(DriverError, match=words) as caught:
+        getattr(driver, function)(*arguments)
+    assert caught.value.status == status
 
 
 def start_script(code: str, **environment: str) -> subprocess.Popen[str]:

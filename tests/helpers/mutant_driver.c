@@ -13,6 +13,20 @@ static const isthmus_driver* host;
 
 /* A defect is a block: `DEFECT(name, function) { ... }` replaces the function of the table. */
 #define DEFECT(name, function) static isthmus_status name PARAMETERS_##function
+/* Those that change something before the call, or after one that succeeds. */
+#define BEFORE(name, function, ...)             \
+  DEFECT(name, function) {                      \
+    __VA_ARGS__;                                \
+    return host->function ARGUMENTS_##function; \
+  }
+#define AFTER(name, function, ...)                                     \
+  DEFECT(name, function) {                                             \
+    const isthmus_status status = host->function ARGUMENTS_##function; \
+    if (status == ISTHMUS_OK) {                                        \
+      __VA_ARGS__;                                                     \
+    }                                                                  \
+    return status;                                                     \
+  }
 
 #define PARAMETERS_copy (void* to, const void* from, size_t bytes, isthmus_copy_kind kind)
 #define PARAMETERS_copy_async \
@@ -84,19 +98,31 @@ static const isthmus_driver* host;
 #define PARAMETERS_graph_end (isthmus_stream stream, isthmus_graph * graph)
 #define PARAMETERS_graph_capturing (isthmus_stream stream, uint64_t* id)
 
+#define ARGUMENTS_copy (to, from, bytes, kind)
+#define ARGUMENTS_copy_async (to, from, bytes, kind, stream)
+#define ARGUMENTS_device_memory (free_bytes, total_bytes)
+#define ARGUMENTS_pointer_attributes (pointer, attributes)
+#define ARGUMENTS_memory_allocate (bytes, pointer)
+#define ARGUMENTS_device_set (device)
+#define ARGUMENTS_device_properties (device, properties)
+#define ARGUMENTS_initialize ()
+#define ARGUMENTS_event_elapsed (start, end, milliseconds)
+#define ARGUMENTS_host_window (device, window)
+#define ARGUMENTS_all_reduce (to, from, count, dtype, op, factor, comm, stream)
+#define ARGUMENTS_reduce (to, from, count, dtype, op, factor, root, comm, stream)
+#define ARGUMENTS_reduce_scatter (to, from, count, dtype, op, factor, comm, stream)
+#define ARGUMENTS_send (from, count, dtype, peer, comm, stream)
+#define ARGUMENTS_virtual_unmap (pointer, bytes)
+#define ARGUMENTS_graph_launch (graph, stream)
+
 DEFECT(copy_short, copy) { return host->copy(to, from, bytes > 64 ? bytes - 1 : bytes, kind); }
 DEFECT(copy_swapped, copy) {
   if (kind == ISTHMUS_DEVICE_TO_DEVICE) return host->copy((void*)from, to, bytes, kind);
   return host->copy(to, from, bytes, kind);
 }
-DEFECT(copy_waits, copy) {
-  host->stream_synchronize(0);
-  return host->copy(to, from, bytes, kind);
-}
-DEFECT(copy_any_kind, copy) {
-  const int known = kind == ISTHMUS_DEVICE_TO_HOST || kind == ISTHMUS_DEVICE_TO_DEVICE;
-  return host->copy(to, from, bytes, known ? kind : ISTHMUS_HOST_TO_DEVICE);
-}
+BEFORE(copy_waits, copy, host->stream_synchronize(0))
+BEFORE(copy_any_kind, copy,
+       if (kind != ISTHMUS_DEVICE_TO_HOST && kind != ISTHMUS_DEVICE_TO_DEVICE) kind = ISTHMUS_HOST_TO_DEVICE)
 DEFECT(copy_async_at_once, copy_async) { return host->copy(to, from, bytes, kind); }
 DEFECT(copy_async_default_stream, copy_async) { return host->copy_async(to, from, bytes, kind, 0); }
 DEFECT(copy_async_blocks, copy_async) {
@@ -164,13 +190,9 @@ DEFECT(copy_peer_at_once, copy_peer_async) {
 }
 static size_t at_most_64_mib(size_t bytes) { return bytes < ((size_t)64 << 20) ? bytes : (size_t)64 << 20; }
 DEFECT(copy_64_mib, copy) { return host->copy(to, from, at_most_64_mib(bytes), kind); }
-DEFECT(copy_async_64_mib, copy_async) {
-  return host->copy_async(to, from, at_most_64_mib(bytes), kind, stream);
-}
-DEFECT(copy_async_from_aligned, copy_async) {
-  const size_t cut = kind == ISTHMUS_DEVICE_TO_DEVICE ? (size_t)from % 16 : 0;
-  return host->copy_async(to, (const char*)from - cut, bytes, kind, stream);
-}
+BEFORE(copy_async_64_mib, copy_async, bytes = at_most_64_mib(bytes))
+BEFORE(copy_async_from_aligned, copy_async,
+       if (kind == ISTHMUS_DEVICE_TO_DEVICE) from = (const char*)from - (size_t)from % 16)
 DEFECT(copy_async_refuses_nothing, copy_async) {
   return bytes ? host->copy_async(to, from, bytes, kind, stream) : ISTHMUS_INVALID_ARGUMENT;
 }
@@ -182,16 +204,8 @@ DEFECT(free_changes_the_device, memory_free) {
   host->device_set(0);
   return status;
 }
-DEFECT(total_is_free, device_memory) {
-  const isthmus_status status = host->device_memory(free_bytes, total_bytes);
-  if (status == ISTHMUS_OK) *total_bytes = *free_bytes;
-  return status;
-}
-DEFECT(attributes_of_first_device, pointer_attributes) {
-  const isthmus_status status = host->pointer_attributes(pointer, attributes);
-  if (status == ISTHMUS_OK && attributes->device > 0) attributes->device = 0;
-  return status;
-}
+AFTER(total_is_free, device_memory, *total_bytes = *free_bytes)
+AFTER(attributes_of_first_device, pointer_attributes, if (attributes->device > 0) attributes->device = 0)
 DEFECT(fill_64_mib, set_async) { return host->set_async(pointer, value, at_most_64_mib(bytes), stream); }
 DEFECT(fill_whole_words, set_async) { return host->set_async(pointer, value, bytes & ~(size_t)3, stream); }
 DEFECT(fill_default_stream, set_async) { return host->set_async(pointer, value, bytes, 0); }
@@ -203,10 +217,7 @@ DEFECT(allocate_unaligned, memory_allocate) {
 static isthmus_status free_unaligned(void* pointer) {
   return host->memory_free(pointer ? (char*)pointer - 16 : pointer);
 }
-DEFECT(allocate_clears_output, memory_allocate) {
-  *pointer = 0;
-  return host->memory_allocate(bytes, pointer);
-}
+BEFORE(allocate_clears_output, memory_allocate, *pointer = 0)
 DEFECT(allocate_nothing, memory_allocate) { return host->memory_allocate(bytes ? bytes : 1, pointer); }
 DEFECT(allocate_wrong_status, memory_allocate) {
   const isthmus_status status = host->memory_allocate(bytes, pointer);
@@ -237,19 +248,12 @@ DEFECT(pinned_unaligned, host_allocate) {
   return status;
 }
 static isthmus_status free_pinned_unaligned(void* pointer) { return host->host_free((char*)pointer - 8); }
-DEFECT(attributes_of_starts, pointer_attributes) {
-  const isthmus_status status = host->pointer_attributes(pointer, attributes);
-  if ((uintptr_t)pointer % 512 != 0 && attributes->kind == ISTHMUS_MEMORY_DEVICE) {
-    attributes->kind = ISTHMUS_MEMORY_UNKNOWN;
-    attributes->device = -1;
-  }
-  return status;
-}
-DEFECT(attributes_without_pinned, pointer_attributes) {
-  const isthmus_status status = host->pointer_attributes(pointer, attributes);
-  if (attributes->kind == ISTHMUS_MEMORY_PINNED) attributes->kind = ISTHMUS_MEMORY_UNKNOWN;
-  return status;
-}
+AFTER(attributes_of_starts, pointer_attributes,
+      if ((uintptr_t)pointer % 512 != 0 &&
+          attributes->kind == ISTHMUS_MEMORY_DEVICE) * attributes = (isthmus_pointer_attributes){
+          ISTHMUS_MEMORY_UNKNOWN, -1})
+AFTER(attributes_without_pinned, pointer_attributes,
+      if (attributes->kind == ISTHMUS_MEMORY_PINNED) attributes->kind = ISTHMUS_MEMORY_UNKNOWN)
 DEFECT(attributes_past_the_end, pointer_attributes) {
   const isthmus_status status = host->pointer_attributes(pointer, attributes);
   if (status != ISTHMUS_OK || attributes->kind != ISTHMUS_MEMORY_UNKNOWN || pointer == 0) return status;
@@ -260,19 +264,12 @@ static isthmus_status free_noted(void* pointer) {
   last_freed = pointer;
   return host->memory_free(pointer);
 }
-DEFECT(attributes_of_freed, pointer_attributes) {
-  const isthmus_status status = host->pointer_attributes(pointer, attributes);
-  if (pointer == last_freed && attributes->kind == ISTHMUS_MEMORY_UNKNOWN) {
-    *attributes = (isthmus_pointer_attributes){ISTHMUS_MEMORY_DEVICE, 0};
-  }
-  return status;
-}
+AFTER(attributes_of_freed, pointer_attributes,
+      if (pointer == last_freed &&
+          attributes->kind == ISTHMUS_MEMORY_UNKNOWN) * attributes = (isthmus_pointer_attributes){
+          ISTHMUS_MEMORY_DEVICE, 0})
 static int32_t current;
-DEFECT(device_of_process, device_set) {
-  const isthmus_status status = host->device_set(device);
-  if (status == ISTHMUS_OK) current = device;
-  return status;
-}
+AFTER(device_of_process, device_set, current = device)
 static isthmus_status get_device_of_process(int32_t* device) {
   *device = current;
   return ISTHMUS_OK;
@@ -289,20 +286,9 @@ DEFECT(properties_of_first_device, device_properties) {
   host->device_count(&count);
   return host->device_properties(device >= 0 && device < count ? 0 : device, properties);
 }
-DEFECT(alignment_overstated, device_properties) {
-  const isthmus_status status = host->device_properties(device, properties);
-  if (status == ISTHMUS_OK) properties->memory_alignment = 4096;
-  return status;
-}
-DEFECT(properties_cleared, device_properties) {
-  memset(properties, 0, sizeof *properties);
-  return host->device_properties(device, properties);
-}
-DEFECT(memory_always_free, device_memory) {
-  const isthmus_status status = host->device_memory(free_bytes, total_bytes);
-  if (status == ISTHMUS_OK) *free_bytes = *total_bytes;
-  return status;
-}
+AFTER(alignment_overstated, device_properties, properties->memory_alignment = 4096)
+BEFORE(properties_cleared, device_properties, memset(properties, 0, sizeof *properties))
+AFTER(memory_always_free, device_memory, *free_bytes = *total_bytes)
 DEFECT(memory_of_first_device, device_memory) {
   int32_t device;
   host->device_get(&device);
@@ -311,19 +297,8 @@ DEFECT(memory_of_first_device, device_memory) {
   host->device_set(device);
   return status;
 }
-DEFECT(total_doubled, device_properties) {
-  const isthmus_status status = host->device_properties(device, properties);
-  if (status == ISTHMUS_OK) properties->total_memory *= 2;
-  return status;
-}
-DEFECT(memory_doubled, device_memory) {
-  const isthmus_status status = host->device_memory(free_bytes, total_bytes);
-  if (status == ISTHMUS_OK) {
-    *free_bytes += *total_bytes;
-    *total_bytes *= 2;
-  }
-  return status;
-}
+AFTER(total_doubled, device_properties, properties->total_memory *= 2)
+AFTER(memory_doubled, device_memory, *free_bytes += *total_bytes; *total_bytes *= 2)
 static char message[512];
 DEFECT(message_of_process, device_set) {
   const isthmus_status status = host->device_set(device);
@@ -385,10 +360,7 @@ DEFECT(synchronize_own_streams, device_synchronize) {
   for (int i = 0; i < 64; ++i) host->stream_synchronize(own[i]);
   return host->stream_synchronize(0);
 }
-DEFECT(initialize_resets_device, initialize) {
-  host->device_set(0);
-  return host->initialize();
-}
+BEFORE(initialize_resets_device, initialize, host->device_set(0))
 DEFECT(wait_for_nothing, stream_wait_event) { return ISTHMUS_OK; }
 DEFECT(wait_in_the_host, stream_wait_event) { return host->event_synchronize(event); }
 static void wait_now(void* event) { host->event_synchronize(event); }
@@ -399,31 +371,11 @@ static isthmus_status keep_event(isthmus_event event) { return ISTHMUS_OK; }
 DEFECT(record_default_stream, event_record) { return host->event_record(event, 0); }
 DEFECT(event_always_done, event_query) { return ISTHMUS_OK; }
 DEFECT(event_synchronize_nothing, event_synchronize) { return ISTHMUS_OK; }
-DEFECT(elapsed_in_seconds, event_elapsed) {
-  const isthmus_status status = host->event_elapsed(start, end, milliseconds);
-  if (status == ISTHMUS_OK) *milliseconds /= 1000;
-  return status;
-}
-DEFECT(elapsed_in_microseconds, event_elapsed) {
-  const isthmus_status status = host->event_elapsed(start, end, milliseconds);
-  if (status == ISTHMUS_OK) *milliseconds *= 1000;
-  return status;
-}
-DEFECT(elapsed_in_whole_milliseconds, event_elapsed) {
-  const isthmus_status status = host->event_elapsed(start, end, milliseconds);
-  if (status == ISTHMUS_OK) *milliseconds = (double)(long)(*milliseconds + 0.999);
-  return status;
-}
-DEFECT(elapsed_without_sign, event_elapsed) {
-  const isthmus_status status = host->event_elapsed(start, end, milliseconds);
-  if (status == ISTHMUS_OK && *milliseconds < 0) *milliseconds = -*milliseconds;
-  return status;
-}
-DEFECT(window_shifted, host_window) {
-  const isthmus_status status = host->host_window(device, window);
-  if (status == ISTHMUS_OK) window->host_base = (char*)window->host_base + 512;
-  return status;
-}
+AFTER(elapsed_in_seconds, event_elapsed, *milliseconds /= 1000)
+AFTER(elapsed_in_microseconds, event_elapsed, *milliseconds *= 1000)
+AFTER(elapsed_in_whole_milliseconds, event_elapsed, *milliseconds = (double)(long)(*milliseconds + 0.999))
+AFTER(elapsed_without_sign, event_elapsed, if (*milliseconds < 0) * milliseconds = -*milliseconds)
+AFTER(window_shifted, host_window, window->host_base = (char*)window->host_base + 512)
 DEFECT(priorities_reversed, stream_priority_range) {
   *lowest = -1;
   *highest = 1;

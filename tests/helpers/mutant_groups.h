@@ -1,22 +1,10 @@
 /* Defects of the optional groups of functions; included by mutant_driver.c. */
 
 /* Collectives. */
-DEFECT(all_reduce_always_sums, all_reduce) {
-  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? op : ISTHMUS_SUM, factor, comm,
-                          stream);
-}
-DEFECT(all_reduce_without_factor, all_reduce) {
-  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? ISTHMUS_SUM : op, 0, comm,
-                          stream);
-}
-DEFECT(all_reduce_waits, all_reduce) {
-  host->stream_synchronize(stream);
-  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
-}
-DEFECT(all_reduce_in_thousands, all_reduce) {
-  return host->all_reduce(to, from, count > 1000 ? count / 1000 * 1000 : count, dtype, op, factor, comm,
-                          stream);
-}
+BEFORE(all_reduce_always_sums, all_reduce, if (op != ISTHMUS_PREMUL_SUM) op = ISTHMUS_SUM)
+BEFORE(all_reduce_without_factor, all_reduce, if (op == ISTHMUS_PREMUL_SUM) op = ISTHMUS_SUM; factor = 0)
+BEFORE(all_reduce_waits, all_reduce, host->stream_synchronize(stream))
+BEFORE(all_reduce_in_thousands, all_reduce, if (count > 1000) count -= count % 1000)
 DEFECT(reduce_on_every_rank, reduce) {
   return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
 }
@@ -24,27 +12,12 @@ DEFECT(broadcast_from_zero, broadcast) { return host->broadcast(buffer, count, d
 DEFECT(reduce_scatter_sums, reduce_scatter) {
   return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
 }
-DEFECT(send_without_last, send) {
-  host->set_async((char*)from + 4 * (count - 1), 0, 4, stream);
-  return host->send(from, count, dtype, peer, comm, stream);
-}
-DEFECT(all_reduce_of_signed_bytes, all_reduce) {
-  return host->all_reduce(to, from, count, dtype == ISTHMUS_UINT8 ? ISTHMUS_INT8 : dtype, op, factor, comm,
-                          stream);
-}
-DEFECT(all_reduce_of_one_half, all_reduce) {
-  if (dtype == ISTHMUS_BFLOAT16) dtype = ISTHMUS_FLOAT16;
-  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
-}
-DEFECT(average_is_a_sum, all_reduce) {
-  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_AVG ? ISTHMUS_SUM : op, factor, comm, stream);
-}
-DEFECT(reduce_always_sums, reduce) {
-  return host->reduce(to, from, count, dtype, ISTHMUS_SUM, factor, root, comm, stream);
-}
-DEFECT(reduce_scatter_always_sums, reduce_scatter) {
-  return host->reduce_scatter(to, from, count, dtype, ISTHMUS_SUM, factor, comm, stream);
-}
+BEFORE(send_without_last, send, host->set_async((char*)from + 4 * (count - 1), 0, 4, stream))
+BEFORE(all_reduce_of_signed_bytes, all_reduce, if (dtype == ISTHMUS_UINT8) dtype = ISTHMUS_INT8)
+BEFORE(all_reduce_of_one_half, all_reduce, if (dtype == ISTHMUS_BFLOAT16) dtype = ISTHMUS_FLOAT16)
+BEFORE(average_is_a_sum, all_reduce, if (op == ISTHMUS_AVG) op = ISTHMUS_SUM)
+BEFORE(reduce_always_sums, reduce, op = ISTHMUS_SUM)
+BEFORE(reduce_scatter_always_sums, reduce_scatter, op = ISTHMUS_SUM)
 /* In place, the rank's own part is cleared with the rest of the output. */
 DEFECT(all_gather_clears_its_input, all_gather) {
   const char *first = to, *own = from;
@@ -70,47 +43,22 @@ DEFECT(exchange_without_offsets, all_to_all_v) {
 }
 /* Activity records. */
 static isthmus_activity_callback deliver;
-static isthmus_activity altered(const isthmus_activity* record, int without_bytes) {
-  isthmus_activity other = *record;
-  if (without_bytes) {
-    other.bytes = 0;
-  } else {
-    other.end_ns = other.start_ns - 1;
+#define RECORDS(name, function, change)                                                        \
+  static void deliver_##name(const isthmus_activity* records, size_t count, void* user_data) { \
+    for (size_t i = 0; i < count; ++i) {                                                       \
+      isthmus_activity record = records[i];                                                    \
+      change;                                                                                  \
+      deliver(&record, 1, user_data);                                                          \
+    }                                                                                          \
+  }                                                                                            \
+  DEFECT(name, function) {                                                                     \
+    deliver = callback;                                                                        \
+    return host->activity_start(deliver_##name, user_data);                                    \
   }
-  return other;
-}
-static void deliver_without_bytes(const isthmus_activity* records, size_t count, void* user_data) {
-  for (size_t i = 0; i < count; ++i) {
-    const isthmus_activity record = altered(records + i, 1);
-    deliver(&record, 1, user_data);
-  }
-}
-static void deliver_ended_early(const isthmus_activity* records, size_t count, void* user_data) {
-  for (size_t i = 0; i < count; ++i) {
-    const isthmus_activity record = altered(records + i, 0);
-    deliver(&record, 1, user_data);
-  }
-}
-DEFECT(records_without_bytes, activity_start) {
-  deliver = callback;
-  return host->activity_start(deliver_without_bytes, user_data);
-}
-DEFECT(records_end_early, activity_start) {
-  deliver = callback;
-  return host->activity_start(deliver_ended_early, user_data);
-}
+RECORDS(records_without_bytes, activity_start, record.bytes = 0)
+RECORDS(records_end_early, activity_start, record.end_ns = record.start_ns - 1)
 DEFECT(no_records, activity_start) { return ISTHMUS_OK; }
-static void deliver_of_first_device(const isthmus_activity* records, size_t count, void* user_data) {
-  for (size_t i = 0; i < count; ++i) {
-    isthmus_activity record = records[i];
-    record.device = 0;
-    deliver(&record, 1, user_data);
-  }
-}
-DEFECT(records_of_first_device, activity_start) {
-  deliver = callback;
-  return host->activity_start(deliver_of_first_device, user_data);
-}
+RECORDS(records_of_first_device, activity_start, record.device = 0)
 static void deliver_all_but_one(const isthmus_activity* records, size_t count, void* user_data) {
   if (count > 1) deliver(records, count - 1, user_data);
 }
@@ -133,11 +81,7 @@ DEFECT(import_of_a_copy, memory_import) {
 DEFECT(import_of_a_new_event, event_import) { return host->event_create(0, event); }
 /* Virtual memory. */
 DEFECT(destroy_leaks, virtual_destroy) { return ISTHMUS_OK; }
-DEFECT(unmap_forgets, virtual_unmap) {
-  host->set_async(pointer, 0, bytes, 0);
-  host->stream_synchronize(0);
-  return host->virtual_unmap(pointer, bytes);
-}
+BEFORE(unmap_forgets, virtual_unmap, host->set_async(pointer, 0, bytes, 0); host->stream_synchronize(0))
 /* Telemetry. */
 DEFECT(telemetry_of_full_size, telemetry) {
   isthmus_telemetry full;
@@ -175,10 +119,7 @@ static isthmus_status telemetry_of_any_device(int32_t device, isthmus_telemetry*
 }
 
 /* Graphs. */
-DEFECT(launched_twice, graph_launch) {
-  host->graph_launch(graph, stream);
-  return host->graph_launch(graph, stream);
-}
+BEFORE(launched_twice, graph_launch, host->graph_launch(graph, stream))
 DEFECT(launch_waits, graph_launch) {
   const isthmus_status status = host->graph_launch(graph, stream);
   host->stream_synchronize(stream);

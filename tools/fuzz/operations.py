@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +30,7 @@ class Step:
 
 def values(draw: random.Random, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return a CPU tensor of small numbers, now and then of the largest and smallest, nan, inf and -0."""
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     if dtype is torch.bool:
         found: list[Any] = [draw.random() < 0.5 for _ in range(count)]
     elif dtype.is_floating_point:
@@ -49,13 +49,15 @@ def values(draw: random.Random, shape: Sequence[int], dtype: torch.dtype) -> tor
 
 def indices(draw: random.Random, shape: Sequence[int], size: int, errors: bool) -> torch.Tensor:
     """Return int64 indices below a size; with errors now and then one beyond either end."""
-    count = 1
-    for each in shape:
-        count *= each
+    count = math.prod(shape)
     found = [draw.randrange(max(size, 1)) for _ in range(count)]
     if errors and found and draw.random() < 0.3:
         found[draw.randrange(count)] = draw.choice([-1, size, -size - 1, size + 7, 2**62, -(2**63)])
     return torch.tensor(found, dtype=torch.int64).reshape(tuple(shape))
+
+
+class _DoesNotFitError(Exception):
+    """No tensor of the pool fits."""
 
 
 class Operations:
@@ -77,21 +79,29 @@ class Operations:
         """Draw an operator that fits the pool."""
         while True:
             name = self.draw.choice(NAMES)
-            if (found := getattr(self, f"_{name}")()) is not None:
-                return found
+            with suppress(_DoesNotFitError):
+                if (found := getattr(self, f"_{name}")()) is not None:
+                    return found
 
     # ---- operands
 
-    def _any(self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True) -> int | None:
+    def _find(self, accepts: Callable[[torch.Tensor], bool]) -> int | None:
         places = [place for place, tensor in enumerate(self.pool) if accepts(tensor)]
         return self.draw.choice(places) if places else None
+
+    def _any(self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True) -> int:
+        """Return the place of a tensor that a step can take; without one, another step is drawn."""
+        place = self._find(accepts)
+        if place is None:
+            raise _DoesNotFitError
+        return place
 
     def _number(self, like: torch.Tensor | None = None) -> Any:
         if like is not None and like.dtype is torch.bool:
             return self.draw.choice([True, False, 1, 2.5])
         return self.draw.choice([0, 1, -1, 2, -3, 7, 0.5, -2.25, 1.0, True])
 
-    def _broadcastable(self, with_: torch.Tensor) -> int | None:
+    def _broadcastable(self, with_: torch.Tensor) -> int:
         def fits(tensor: torch.Tensor) -> bool:
             try:
                 return torch.broadcast_shapes(tensor.shape, with_.shape).numel() <= LARGEST
@@ -127,13 +137,12 @@ class Operations:
 
     # ---- elementwise
 
-    def _unary(self) -> Step | None:
+    def _unary(self) -> Step:
         name = self.draw.choice(
             "neg abs sign floor ceil trunc round relu sqrt exp sin tanh sigmoid reciprocal square logical_not "
             "bitwise_not isnan isinf signbit positive log1p erf".split()
         )
         place = self._any()
-        assert place is not None
         if self.draw.random() < 0.3 and hasattr(torch.Tensor, f"{name}_"):
             return Step(f"{name}_", lambda pool: getattr(pool[place], f"{name}_")())
         function = getattr(torch, name)
@@ -141,13 +150,12 @@ class Operations:
             return Step(name, lambda pool: function(pool[place]))
         return self._out(name, lambda pool, **out: function(pool[place], **out))
 
-    def _binary(self) -> Step | None:
+    def _binary(self) -> Step:
         name = self.draw.choice(
             "add sub mul div maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and "
             "bitwise_or bitwise_xor atan2 fmax fmin copysign hypot".split()
         )
         place = self._any()
-        assert place is not None
         tensor_only = "maximum minimum fmax fmin atan2 hypot logical_and logical_or logical_xor".split()
         if self.draw.random() < 0.3 and name not in tensor_only:
             number = self._number()
@@ -155,18 +163,13 @@ class Operations:
                 return Step(f"{name}_ number", lambda pool: getattr(pool[place], f"{name}_")(number))
             return Step(f"{name} number", lambda pool: getattr(torch, name)(pool[place], number))
         other = self._broadcastable(self.pool[place])
-        if other is None:
-            return None
         if self.draw.random() < 0.25 and hasattr(torch.Tensor, f"{name}_"):
             return Step(f"{name}_", lambda pool: getattr(pool[place], f"{name}_")(pool[other]))
         return self._out(name, lambda pool, **out: getattr(torch, name)(pool[place], pool[other], **out))
 
-    def _with_alpha(self) -> Step | None:
+    def _with_alpha(self) -> Step:
         name, place = self.draw.choice(["add", "sub"]), self._any()
-        assert place is not None
         other, alpha = self._broadcastable(self.pool[place]), self._number()
-        if other is None:
-            return None
         return self._out(
             f"{name} alpha",
             lambda pool, **out: getattr(torch, name)(pool[place], pool[other], alpha=alpha, **out),
@@ -176,10 +179,8 @@ class Operations:
         """Divide by positive numbers, as integer division by zero or of the minimum ends a process on the CPU."""
         name = self.draw.choice(["trunc", "floor", "floor_divide", "remainder", "fmod"])
         place = self._any(lambda tensor: tensor.dtype is not torch.bool)
-        if place is None:
-            return None
         other = self._broadcastable(self.pool[place])
-        if other is None or self.pool[other].dtype is torch.bool:
+        if self.pool[other].dtype is torch.bool:
             return None
 
         def call(pool: Pool, **out: Any) -> Any:
@@ -190,63 +191,52 @@ class Operations:
 
         return self._out(f"division {name}", call)
 
-    def _clamp(self) -> Step | None:
+    def _clamp(self) -> Step:
         place = self._any()
-        assert place is not None
         low, high = self.draw.choice([(-2, 2), (0.5, None), (None, 1), (-1.5, 3), (0, 1.5)])
         if self.draw.random() < 0.3:
             return Step("clamp_", lambda pool: pool[place].clamp_(low, high))
         return self._out("clamp", lambda pool, **out: torch.clamp(pool[place], low, high, **out))
 
-    def _where(self) -> Step | None:
+    def _where(self) -> Step:
         place = self._any()
-        assert place is not None
         other = self._broadcastable(self.pool[place])
-        if other is None:
-            return None
         if self.draw.random() < 0.5:
             number = self._number()
             return Step("masked_fill", lambda pool: pool[place].masked_fill(pool[other] > 0, number))
         return Step("where", lambda pool: torch.where(pool[other] > 0, pool[place], pool[other]))
 
-    def _three(self) -> Step | None:
+    def _three(self) -> Step:
         name = self.draw.choice(["addcmul", "addcdiv", "lerp"])
         place = self._any()
-        assert place is not None
         b, c = self._broadcastable(self.pool[place]), self._broadcastable(self.pool[place])
-        if b is None or c is None:
-            return None
         function = getattr(torch, name)
         return self._out(name, lambda pool, **out: function(pool[place], pool[b], pool[c], **out))
 
-    def _convert(self) -> Step | None:
+    def _convert(self) -> Step:
         place, dtype = self._any(), self.draw.choice(DTYPES)
-        assert place is not None
         # Numbers beyond the range of an integer have no defined conversion.
         return Step(f"to {dtype}", lambda pool: pool[place].nan_to_num(0, 1, -1).clamp(0, 100).to(dtype))
 
     def _copy(self) -> Step | None:
         place = self._any()
-        assert place is not None
         source = self._any(lambda tensor: tensor.shape == self.pool[place].shape)
-        if source is None or (self.pool[source].is_floating_point() > self.pool[place].is_floating_point()):
+        if self.pool[source].is_floating_point() > self.pool[place].is_floating_point():
             return None  # numbers beyond the range of an integer have no defined conversion
         return Step("copy_", lambda pool: pool[place].copy_(pool[source]))
 
-    def _fill(self) -> Step | None:
+    def _fill(self) -> Step:
         place = self._any()
-        assert place is not None
         number = self.draw.choice([0, 1, 5])
         return Step("fill_", lambda pool: pool[place].fill_(number))
 
     # ---- reductions
 
-    def _reduction(self) -> Step | None:
+    def _reduction(self) -> Step:
         name = self.draw.choice(
             "sum mean amax amin prod any all argmax argmin cumsum cumprod logsumexp var".split()
         )
         place = self._any()
-        assert place is not None
         dim, keepdim = self._dim(self.pool[place]), self.draw.random() < 0.5
         function = getattr(torch, name)
         if name in ("cumsum", "cumprod"):
@@ -260,19 +250,15 @@ class Operations:
             return Step(f"{name} all", lambda pool: function(pool[place]))
         return self._out(name, lambda pool, **out: function(pool[place], dim, keepdim=keepdim, **out))
 
-    def _order(self) -> Step | None:
+    def _order(self) -> Step:
         place = self._any(lambda tensor: tensor.dim() > 0 and tensor.numel() > 0)
-        if place is None:
-            return None
         dim = self._dim(self.pool[place])
         if self.draw.random() < 0.5:
             return Step("sort", lambda pool: torch.sort(pool[place], dim, stable=True))
         return Step("cummax", lambda pool: torch.cummax(pool[place], dim))
 
-    def _norm(self) -> Step | None:
+    def _norm(self) -> Step:
         place = self._any(lambda tensor: tensor.is_floating_point() and tensor.dim() > 0)
-        if place is None:
-            return None
         dim = self._dim(self.pool[place])
         name = self.draw.choice(["softmax", "log_softmax", "layer_norm"])
         if name == "layer_norm":
@@ -282,15 +268,15 @@ class Operations:
 
     # ---- products
 
-    def _product(self) -> Step | None:
+    def _product(self) -> Step:
         place = self._any(lambda tensor: tensor.dim() == 2 and tensor.dtype is not torch.bool)
-        if place is None:
-            return None
         a = self.pool[place]
-        other = self._any(lambda b: b.dim() == 2 and b.shape[0] == a.shape[1] and b.dtype == a.dtype)
+        other = self._find(lambda b: b.dim() == 2 and b.shape[0] == a.shape[1] and b.dtype == a.dtype)
         if other is None:
             return Step("mm with itself", lambda pool: torch.mm(pool[place], pool[place].t()))
-        third = self._any(lambda c: c.dtype == a.dtype and c.shape == (a.shape[0], self.pool[other].shape[1]))
+        third = self._find(
+            lambda c: c.dtype == a.dtype and c.shape == (a.shape[0], self.pool[other].shape[1])
+        )
         if third is not None and self.draw.random() < 0.6:
             beta, alpha = self.draw.choice([(0, 1), (1, 1), (0.5, 2), (2, 0)])
             if not a.is_floating_point():
@@ -307,8 +293,6 @@ class Operations:
 
     def _view(self) -> Step | None:
         place = self._any(lambda tensor: tensor.dim() > 0)
-        if place is None:
-            return None
         tensor = self.pool[place]
         dim = self._dim(tensor)
         size = tensor.shape[dim]
@@ -335,32 +319,25 @@ class Operations:
             )  # in-place calls need distinct elements
         return None
 
-    def _join(self) -> Step | None:
+    def _join(self) -> Step:
         place = self._any(lambda tensor: tensor.dim() > 0)
-        if place is None:
-            return None
         shape, dim = self.pool[place].shape, self._dim(self.pool[place])
         other = self._any(lambda tensor: tensor.shape == shape)
-        assert other is not None
         if self.draw.random() < 0.5:
             return self._out(
                 "cat", lambda pool, **out: torch.cat([pool[place], pool[other], pool[place]], dim, **out)
             )
         return self._out("stack", lambda pool, **out: torch.stack([pool[place], pool[other]], dim, **out))
 
-    def _split(self) -> Step | None:
+    def _split(self) -> Step:
         place = self._any(lambda tensor: tensor.dim() > 0 and tensor.numel() > 0)
-        if place is None:
-            return None
         dim = self._dim(self.pool[place])
         return Step("chunk", lambda pool: torch.chunk(pool[place], 2, dim))
 
     # ---- indices
 
-    def _by_index(self) -> Step | None:
+    def _by_index(self) -> Step:
         place = self._any(lambda tensor: tensor.dim() > 0)
-        if place is None:
-            return None
         tensor = self.pool[place]
         dim = self._dim(tensor)
         size, count = tensor.shape[dim], self.draw.choice([0, 1, 3, 5])
@@ -370,12 +347,10 @@ class Operations:
         )
         rows = list(tensor.shape)
         rows[dim] = count
-        if name == "index_select":
-            at = self._index([count], size)
-            return self._out(name, lambda pool, **out: torch.index_select(pool[place], dim, pool[at], **out))
-        if name == "gather":
-            at = self._index(rows, size)
-            return self._out(name, lambda pool, **out: torch.gather(pool[place], dim, pool[at], **out))
+        function = getattr(torch, name, None)
+        if name in ("index_select", "gather"):
+            at = self._index(rows if name == "gather" else [count], size)
+            return self._out(name, lambda pool, **out: function(pool[place], dim, pool[at], **out))
         if name == "take":
             at = self._index([count], tensor.numel())
             return Step(name, lambda pool: torch.take(pool[place], pool[at]))
@@ -387,8 +362,6 @@ class Operations:
             return Step(name, lambda pool: pool[place].index_fill(dim, pool[at], 3))
         if name == "embedding":
             table = self._any(lambda each: each.dim() == 2 and each.is_floating_point())
-            if table is None:
-                return None
             at = self._index([2, count], self.pool[table].shape[0])
             return Step(name, lambda pool: torch.embedding(pool[table], pool[at]))
         if name == "one_hot":
@@ -399,12 +372,13 @@ class Operations:
             if name == "put":
                 at = self._index([count], tensor.numel())
                 return Step(name, lambda pool: torch.put(pool[place], pool[at], pool[source], accumulate))
-            at = self._index([count], tensor.shape[0])
-            if tensor.dim() > 1:
-                return Step(
-                    name, lambda pool: pool[place].index_put((pool[at],), pool[place][:1], accumulate)
-                )
-            return Step(name, lambda pool: pool[place].index_put((pool[at],), pool[source], accumulate))
+            at, several = self._index([count], tensor.shape[0]), tensor.dim() > 1
+
+            def put(pool: Pool) -> Any:
+                new = pool[place][:1] if several else pool[source]
+                return pool[place].index_put((pool[at],), new, accumulate)
+
+            return Step(name, put)
         if name in ("index_copy_", "index_add"):
             # Any of several rows for one place may remain, so places differ.
             at = self._index([count], size) if name == "index_add" else self._index([min(count, 1)], size)
@@ -430,7 +404,6 @@ class Operations:
                     pool[place], dim, pool[at], pool[source], how, include_self=own
                 ),
             )
-        function = getattr(torch, name)
         return self._out(name, lambda pool, **out: function(pool[place], dim, pool[at], pool[source], **out))
 
     # ---- lists
@@ -470,7 +443,6 @@ class Operations:
 
     def _values(self) -> Step | None:
         name, place = self.draw.choice(["nonzero", "masked_select", "unique", "item"]), self._any()
-        assert place is not None
         if name == "masked_select":
             return Step(name, lambda pool: torch.masked_select(pool[place], pool[place] > 0), captured=False)
         if name == "item":

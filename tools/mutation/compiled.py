@@ -15,6 +15,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from isthmus import opset
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST, STRIDED, Context, Entry, Unsupported
 from isthmus_common.files import make_folder, write_file
+from tools.mutation.kernel import mapped
 from tools.mutation.source import Site
 from tools.repository import CORE
 
@@ -95,9 +97,6 @@ _FLAGS = ("-std=c++20", "-O1", "-fopenmp", "-fPIC", "-DCPU_CAPABILITY=DEFAULT", 
 class Compiled:
     """The compiled kernels with their mutants.
 
-    Args:
-        folder: csrc.
-
     Attributes:
         sites: all mutants that compile; none before :meth:`build`.
         operators: names of the operators that the kernels implement.
@@ -111,10 +110,8 @@ class Compiled:
         self.sites: list[Site] = []
         all_sites = [site for name, text in self._texts.items() for site in sites_of(name, text)]
         self._all = [site._replace(number=number) for number, site in enumerate(all_sites)]
-        digest = hashlib.sha256(repr((RULES, _NO_RESULT, _HEADER, _FLAGS, self._texts)).encode()).hexdigest()[
-            :16
-        ]
-        self._build = BUILD / digest
+        kept = repr((RULES, _NO_RESULT, _HEADER, _FLAGS, self._texts))
+        self._build = BUILD / hashlib.sha256(kept.encode()).hexdigest()[:16]
         self._library: Any = None
 
     def build(self) -> None:
@@ -157,7 +154,7 @@ class Compiled:
             if name == "isthmus::grad_norm" and arguments[1] not in (1, 2, math.inf):
                 raise Unsupported  # isthmus.ops.optimizer raises it, and does not call the kernel
             try:
-                results = function(*(_tensor(torch, value) for value in arguments[:count]))
+                results = function(*mapped(partial(_tensor, torch), list(arguments[:count])))
             except NotImplementedError:
                 raise Unsupported from None
             outputs = arguments[count:]
@@ -294,8 +291,6 @@ def woven(name: str, text: str, sites: list[Site]) -> str:
 
 def _tensor(torch: Any, value: Any) -> Any:
     """Return the tensor over the memory of an array; other values unchanged."""
-    if isinstance(value, list):
-        return [_tensor(torch, item) for item in value]
     if not isinstance(value, np.ndarray):
         return value
     if dt.name_of(value.dtype) == "bfloat16":

@@ -14,10 +14,7 @@ def draw(mutants: Iterable[Mutant], seeds: Iterable[int], per_class: int) -> lis
 
     The choice depends on the names alone, so that other revisions of the suite draw the same.
 
-    Args:
-        mutants: all mutants.
-        seeds: each adds its choice.
-        per_class: number of each class and seed; fewer where there are no more.
+    Each seed adds its choice: ``per_class`` of each class, or all where there are fewer.
     """
     classes: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in mutants:

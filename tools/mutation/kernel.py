@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import ctypes
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from isthmus import opset
-from isthmus.drivers.libraries import LoadedOperator, import_tvm_ffi
+from isthmus.drivers.libraries import LoadedOperator, address_of, import_tvm_ffi
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import Context, Entry, Library
 from isthmus.opset.operator import Operator
@@ -20,7 +20,6 @@ from isthmus.opset.schema import Argument, Schema
 from tools.mutation import ranks
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-_OBJECT_HEADER_BYTES = 24  # sizeof(TVMFFIObject); a function's cell follows it and begins with the address
 
 
 @dataclass
@@ -48,6 +47,11 @@ class Invocation:
         ]
         return list(flat([*self.outputs, *written]))
 
+    def given(self, *names: str) -> list[Any]:
+        """Inputs by name."""
+        by_name = dict(zip([a.name for a in self.schema.inputs], self.inputs, strict=True))
+        return [by_name[name] for name in names]
+
     def read(self) -> list[Array]:
         """Tensors that are only read."""
         pairs = zip(self.schema.inputs, self.inputs, strict=True)
@@ -60,15 +64,9 @@ class Invocation:
     def with_inputs(self, change: Callable[[Argument, Any], Any]) -> Invocation:
         """Return the call with every read-only tensor replaced by ``change(argument, array)``."""
 
-        def each(argument: Argument, value: Any) -> Any:
-            if not argument.is_tensor or argument.written or value is None:
-                return value
-            if isinstance(value, list):
-                return [None if item is None else change(argument, item) for item in value]
-            return change(argument, value)
-
         pairs = zip(self.schema.inputs, self.inputs, strict=True)
-        return replace(self, inputs=[each(argument, value) for argument, value in pairs])
+        inputs = [mapped(partial(change, a), v) if a.is_tensor and not a.written else v for a, v in pairs]
+        return replace(self, inputs=inputs)
 
 
 Call: TypeAlias = Callable[[Invocation], None]
@@ -81,6 +79,18 @@ def flat(values: Any) -> Iterator[Array]:
             yield from flat(value)
         elif value is not None:
             yield value
+
+
+def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a change to a value, or to each of a list; None stays None."""
+    if isinstance(value, list):
+        return [mapped(change, item) for item in value]
+    return None if value is None else change(value)
+
+
+def is_read(argument: Argument) -> bool:
+    """Whether an argument is a single tensor that is only read."""
+    return argument.is_tensor and not argument.is_list and not argument.written
 
 
 @dataclass(frozen=True)
@@ -157,8 +167,7 @@ class Target:
 
     def tensors(self) -> list[int]:
         """Positions of inputs that are single read-only tensors."""
-        inputs = enumerate(self.schema.inputs)
-        return [i for i, a in inputs if a.is_tensor and not a.is_list and not a.written]
+        return [i for i, argument in enumerate(self.schema.inputs) if is_read(argument)]
 
     def equal_outputs(self) -> Iterator[tuple[int, int]]:
         """Yield neighboring outputs whose rules of shape and dtype are the same."""
@@ -183,11 +192,8 @@ class Switch:
         self.current: Call | None = None
         library = Library("switch")
         library.entries[name] = entry._replace(function=self._call)
-        function = import_tvm_ffi().convert(library.function(name, schema))
-        self._kept = function
-        handle = function.__chandle__()
-        call = ctypes.c_void_p.from_address(handle + _OBJECT_HEADER_BYTES).value or 0
-        self.operator = LoadedOperator(name, entry.dtypes, entry.flags, call, handle)
+        self._kept = import_tvm_ffi().convert(library.function(name, schema))
+        self.operator = LoadedOperator(name, entry.dtypes, entry.flags, *address_of(self._kept))
 
     def _call(self, *arguments: Any, context: Context) -> None:
         count = len(self._schema.inputs)

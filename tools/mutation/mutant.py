@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.schema import Argument
 from tools.mutation import ranks
-from tools.mutation.kernel import Array, Call, Invocation, Target
+from tools.mutation.kernel import Array, Call, Invocation, Target, is_read
 
 Wrong: TypeAlias = Callable[[Call, Invocation], None]
 Made: TypeAlias = Iterator[tuple[str, Callable[[], Wrong]]]
@@ -136,26 +137,31 @@ def each(
     return mutants
 
 
+def per_input(
+    applies: Callable[[Target, Argument], bool], change: Callable[[Argument, Any], Any]
+) -> Callable[[Target], Made]:
+    """Make one mutant for each input to which it applies, which the kernel reads as ``change(argument, value)``."""
+
+    def reading(index: int, argument: Argument) -> Wrong:
+        return lambda right, call: right(call.with_input(index, change(argument, call.inputs[index])))
+
+    def mutants(target: Target) -> Made:
+        for index, argument in enumerate(target.schema.inputs):
+            if applies(target, argument):
+                yield argument.name, partial(reading, index, argument)
+
+    return mutants
+
+
 def per_tensor(
     change: Callable[[Array], Array], applies: Callable[[Target], bool] = reads, least: int = 0
 ) -> Callable[[Target], Made]:
     """Make one mutant for each tensor input of some rank or more, which the kernel reads as ``change(array)``."""
 
-    def reading(index: int) -> Wrong:
-        def wrong(right: Call, call: Invocation) -> None:
-            value = call.inputs[index]
-            right(call if value is None or not value.size else call.with_input(index, change(value)))
+    def fits(target: Target, argument: Argument) -> bool:
+        return applies(target) and is_read(argument) and ranks.most(target.name, argument.name) >= least
 
-        return wrong
-
-    def mutants(target: Target) -> Made:
-        if applies(target):
-            for index in target.tensors():
-                argument = target.schema.inputs[index].name
-                if ranks.most(target.name, argument) >= least:
-                    yield argument, partial(reading, index)
-
-    return mutants
+    return per_input(fits, lambda _, x: x if x is None or not x.size else change(x))
 
 
 def read_as(change: Callable[[Array], Array]) -> Wrong:

@@ -156,11 +156,10 @@ def floor_of_quotient(right: Call, call: Invocation) -> None:
 )
 def decoupled(right: Call, call: Invocation) -> None:
     """Adam with decoupled weight decay, as in AdamW."""
-    names = [a.name for a in call.schema.inputs]
-    decay, lr = (float(call.inputs[names.index(name)]) for name in ("weight_decay", "lr"))
+    decay, lr = map(float, call.given("weight_decay", "lr"))
     for param in call.inputs[0]:
         param[...] = wide(param) * (1 - lr * decay)
-    right(call.with_input(names.index("weight_decay"), 0.0))
+    right(call.with_input([a.name for a in call.schema.inputs].index("weight_decay"), 0.0))
 
 
 @reported(
@@ -248,8 +247,7 @@ def negative_nan_first(right: Call, call: Invocation) -> None:
     x = call.inputs[0]
     if not x.ndim or not is_float(x):
         return right(call)
-    names = [a.name for a in call.schema.inputs]
-    dim, descending = (call.inputs[names.index(n)] for n in ("dim", "descending"))
+    dim, descending = call.given("dim", "descending")
     key = np.where(np.isnan(x) & np.signbit(x), -np.inf, np.where(np.isnan(x), np.inf, wide(x)))
     order = np.argsort(-key if descending else key, axis=dim, kind="stable")
     call.outputs[0][...], call.outputs[1][...] = np.take_along_axis(x, order, dim), order
@@ -263,8 +261,7 @@ def negative_nan_first(right: Call, call: Invocation) -> None:
     "scatter.src scatter.value",
 )
 def empty_index_returns_early(right: Call, call: Invocation) -> None:
-    names = [a.name for a in call.schema.inputs]
-    if call.inputs[names.index("index")].size:
+    if call.given("index")[0].size:
         right(call)
 
 
@@ -273,8 +270,7 @@ def empty_index_returns_early(right: Call, call: Invocation) -> None:
 )
 @after
 def last_tap_of_groups(call: Invocation) -> None:
-    names = [a.name for a in call.schema.inputs]
-    groups, stride = (call.inputs[names.index(n)] for n in ("groups", "stride"))
+    groups, stride = call.given("groups", "stride")
     gradient = call.outputs[1]
     if gradient is not None and groups > 1 and max(stride) > 1 and gradient.shape[-1] > 1:
         gradient[..., -1, :] = gradient[..., 0, :]

@@ -41,11 +41,7 @@ class _Task(NamedTuple):
 
 
 class Selection:
-    """Golden data of the selected operators.
-
-    Args:
-        golden: the data.
-        pattern: pattern of operator names.
+    """Golden data of the operators that match a pattern.
 
     Attributes:
         cases: of each operator.
@@ -82,13 +78,7 @@ def _is_complex(case: Case) -> bool:
 
 
 class Runner:
-    """Try mutants.
-
-    Args:
-        selection: the operators.
-        progress: called with a line for each step.
-        jobs: number of processes.
-    """
+    """Tries mutants of the selected operators in so many processes; ``progress`` gets a line for each step."""
 
     def __init__(self, selection: Selection, progress: Callable[[str], None], jobs: int = 2) -> None:
         self._selection, self._progress, self._jobs = selection, progress, jobs
@@ -103,9 +93,6 @@ class Runner:
 
     def run(self, choose: Callable[[Sequence[Mutant]], list[Mutant]]) -> Score:
         """Try the correct kernels, then the chosen mutants.
-
-        Args:
-            choose: chooses among all mutants of the selection.
 
         Raises:
             MutationError: PyTorch is loaded, or a bench failed.
@@ -185,23 +172,19 @@ class Runner:
         self._progress(f"{len(results)} of {blanks[0].kernel}")
         return results
 
-    def _answers(self, task: _Task | tuple[_Task, list[Result]]) -> list[Any]:
+    def _answers(self, task: _Task) -> list[Any]:
         """Return the answers of a task; restart the process whenever it dies."""
-        assert isinstance(task, _Task)
         answers: list[Any] = []
-        while True:
-            begin = len(answers)
-            broken = self._serve(task, begin, answers)
-            if broken is None:
-                return answers
+        while broken := self._serve(task, answers):
             answers.append(broken)
+        return answers
 
-    def _serve(self, task: _Task, start: int, answers: list[Any]) -> _Broken | None:
-        """Append answers from ``start`` on; return how the process died if it did."""
+    def _serve(self, task: _Task, answers: list[Any]) -> _Broken | None:
+        """Append the answers that are left; return how the process died if it did."""
         context = multiprocessing.get_context("fork")
         with self._forking:  # a pipe's write end inherited by another child is never closed
             mine, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=self._child, args=(task, start, theirs))
+            process = context.Process(target=self._child, args=(task, len(answers), theirs))
             process.start()
             theirs.close()
         try:

@@ -84,17 +84,16 @@ def summary(score: Score) -> dict[str, Any]:
     def by(key: str, names: Iterable[str]) -> dict[str, Any]:
         return {name: counts(r for r in score.results if getattr(r, key) == name) for name in names}
 
-    lists = {
-        status: [asdict(r) for r in score.results if r.status == status]
-        for status in ("survived", "equivalent")
-    }
+    def of(status: str) -> list[dict[str, Any]]:
+        return [asdict(r) for r in score.results if r.status == status]
+
     return {
         **counts(score.results),
         "classes": by("kind", CLASSES),
         "mutations": by("mutation", sorted({r.mutation for r in score.results})),
         "reports": [asdict(r) for r in score.results if r.mutation == reports.MUTATION],
-        "survivors": lists["survived"],
-        "equivalents": lists["equivalent"],
+        "survivors": of("survived"),
+        "equivalents": of("equivalent"),
         "false_alarms": score.false_alarms,
         "untried": score.untried,
         "names": [r.name for r in score.results],

@@ -146,7 +146,7 @@ class Source:
 
 
 def _half(value: Any) -> Any:
-    """Round floating-point arrays to float16; return other values unchanged."""
+    """Round floating-point arrays, also of a list, to float16; return other values unchanged."""
     if isinstance(value, list):
         return [_half(item) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.kind in "fV" and value.dtype.itemsize > 2:

@@ -82,22 +82,19 @@ def around(names: Sequence[str], sources: Sources) -> Iterator[Mutant]:
 class Bench:
     """Operators on one device, each replaceable by its mutants.
 
-    Args:
-        sources: the kernels.
-        cases: the cases of each operator.
-        compiled: call the compiled kernels instead of those of NumPy.
+    With ``compiled``, the compiled kernels are called instead of those of NumPy.
     """
 
     def __init__(self, sources: Sources, cases: dict[str, list[Case]], compiled: bool = False) -> None:
         self.sources, self.is_compiled = sources, compiled
         self._device = Device.open(find("numpy").candidates[0])
-        self._executor = self._new_executor()
+        self._renew_executor()
         self._cases = {name: sorted(each, key=_size) for name, each in cases.items()}
         self._switches: dict[str, Switch] = {}
 
-    def _new_executor(self) -> Executor:
-        """Return an executor that protects inputs: a mutant that writes to them ends its process."""
-        return Executor(self._device, lambda note: None)
+    def _renew_executor(self) -> None:
+        """Make an executor that protects inputs: a mutant that writes to them ends its process."""
+        self._executor = Executor(self._device, lambda note: None)
 
     def entry(self, name: str) -> Entry:
         """Return the correct kernel of an operator."""
@@ -144,7 +141,7 @@ class Bench:
         wrong = mutant.wrong()
         switch.current = lambda call: wrong(switch.right, call)
         if mutant.without:  # an executor keeps the second stream busy only for the first cases of a kernel
-            self._executor = self._new_executor()
+            self._renew_executor()
         try:
             trial = self._until_failure(mutant.kernel, mutant.without)
             return trial if trial.caught else Trial(False, "", self._difference(mutant))

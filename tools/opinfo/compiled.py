@@ -83,11 +83,7 @@ class CompiledJudge(Judge):
         self.peer, self.verdict = peer, Verdict(self.verdict.op, self.verdict.dtype)
         where = f"sample {index}"
         self.report(f"forward {where}")
-
-        def call(input: Any, args: Any, kwargs: Any) -> Any:
-            return self.op(input, *args, **kwargs)
-
-        compiled, eager, ours, theirs = self.both(sample, call)
+        compiled, eager, ours, theirs = self.both(sample, self.call)
         part = self.verdict.part("forward")
         returned = part.judge(_on_cpu(compiled), _on_cpu(eager), where, self.values, placed=False)
         if returned:

@@ -70,7 +70,4 @@ def placed_on_cpu(op: str) -> bool:
 
 def fast_subset() -> list[str]:
     """Return the operators of `make test`, by OpInfo's full name."""
-    names: list[str] = []
-    for group in _read("fast.toml").values():
-        names += group
-    return names
+    return [name for group in _read("fast.toml").values() for name in group]

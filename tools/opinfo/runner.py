@@ -102,6 +102,9 @@ class Judge:
         """Judge the failure to make samples on the chip."""
         self.verdict.part("forward").fail(f"samples: {one_line(error)}")
 
+    def call(self, input: Any, args: Any, kwargs: Any) -> Any:
+        return self.op(input, *args, **kwargs)
+
     def both(
         self, sample: Any, function: Callable[[Any, Any, Any], Any]
     ) -> tuple[Outcome, Outcome, tuple[Any, Any, Any], tuple[Any, Any, Any]]:
@@ -130,10 +133,7 @@ class Judge:
         where = f"sample {index}"
         self.report(f"forward {where}")
 
-        def call(input: Any, args: Any, kwargs: Any) -> Any:
-            return self.op(input, *args, **kwargs)
-
-        chip, cpu, ours, theirs = self.both(sample, call)
+        chip, cpu, ours, theirs = self.both(sample, self.call)
         part = self.verdict.part("forward")
         returned = part.judge(chip, cpu, where, self.values, self.belongs_on_chip(ours))
         self.judge_arguments(part, where, ours, theirs)
@@ -161,12 +161,7 @@ class Judge:
     def no_grad(self, index: int, sample: Any) -> None:
         """Judge the operator without gradients, where some take other paths."""
         self.report(f"no_grad sample {index}")
-
-        @torch.no_grad()
-        def call(input: Any, args: Any, kwargs: Any) -> Any:
-            return self.op(input, *args, **kwargs)
-
-        chip, cpu, ours, _ = self.both(sample, call)
+        chip, cpu, ours, _ = self.both(sample, torch.no_grad()(self.call))
         self.verdict.part("no_grad").judge(
             chip, cpu, f"sample {index}", self.values, self.belongs_on_chip(ours)
         )
@@ -192,11 +187,7 @@ class Judge:
         if not self.op.supports_out:
             return
 
-        @torch.no_grad()
-        def expected(input: Any, args: Any, kwargs: Any) -> Any:
-            return self.op(input, *args, **kwargs)
-
-        cpu = self.both(sample, expected)[1]
+        cpu = self.both(sample, torch.no_grad()(self.call))[1]
         if cpu.error is not None or not tensors_of(cpu.value):
             return
         for style, make in OUT_STYLES.items():
@@ -234,10 +225,7 @@ class Judge:
         self.report(where)
         sample = case.sample_input
 
-        def call(input: Any, args: Any, kwargs: Any) -> Any:
-            return self.op(input, *args, **kwargs)
-
-        ours, theirs, arguments, _ = self.both(sample, call)
+        ours, theirs, arguments, _ = self.both(sample, self.call)
         devices = {t.device.type for t in tensors_of((sample.input, sample.args, sample.kwargs))}
         if len(devices) > 1 and theirs.error is None and isinstance(ours.error, case.error_type):
             part.agreed += 1
@@ -268,21 +256,7 @@ class Judge:
 
 
 def _fitting(like: torch.Tensor, device: str) -> torch.Tensor:
-    out = torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=device)
-    return out.fill_(1)
-
-
-def _laid_out_otherwise(like: torch.Tensor, device: str) -> torch.Tensor:
-    wide = torch.ones([*like.shape, 2], dtype=like.dtype, device=device)
-    return wide[..., 0]
-
-
-def _empty(like: torch.Tensor, device: str) -> torch.Tensor:
-    return torch.empty(0, dtype=like.dtype, device=device)
-
-
-def _wrong_size(like: torch.Tensor, device: str) -> torch.Tensor:
-    return torch.ones([*like.shape, 3], dtype=like.dtype, device=device)
+    return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=device).fill_(1)
 
 
 def _wrong_dtype(like: torch.Tensor, device: str) -> torch.Tensor:
@@ -292,9 +266,9 @@ def _wrong_dtype(like: torch.Tensor, device: str) -> torch.Tensor:
 
 OUT_STYLES: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "fitting": _fitting,
-    "with another layout": _laid_out_otherwise,
-    "empty": _empty,
-    "of wrong size": _wrong_size,
+    "with another layout": lambda t, on: torch.ones([*t.shape, 2], dtype=t.dtype, device=on)[..., 0],
+    "empty": lambda t, on: torch.empty(0, dtype=t.dtype, device=on),
+    "of wrong size": lambda t, on: torch.ones([*t.shape, 3], dtype=t.dtype, device=on),
     "of wrong dtype": _wrong_dtype,
 }
 

@@ -24,32 +24,28 @@ def tree_map(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    """Return every tensor in nested containers, in order."""
-    found: list[torch.Tensor] = []
+def leaves_of(value: Any) -> list[Any]:
+    """Return every leaf of nested containers, in order."""
+    found: list[Any] = []
 
     def look(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            found.append(leaf)
+        found.append(leaf)
         return leaf
 
     tree_map(look, value)
     return found
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Return every tensor in nested containers, in order."""
+    return [leaf for leaf in leaves_of(value) if isinstance(leaf, torch.Tensor)]
 
 
 def devices_of(value: Any) -> list[str]:
     """Return the type of every device in nested containers."""
-    found: list[str] = []
-
-    def look(leaf: Any) -> Any:
-        if isinstance(leaf, torch.device):
-            found.append(leaf.type)
-        elif isinstance(leaf, str) and leaf.split(":")[0] in (CHIP, "cpu"):
-            found.append(leaf.split(":")[0])
-        return leaf
-
-    tree_map(look, value)
-    return found
+    named = [leaf for leaf in leaves_of(value) if isinstance(leaf, torch.device | str)]
+    types = [(leaf, str(leaf).split(":")[0]) for leaf in named]
+    return [name for leaf, name in types if isinstance(leaf, torch.device) or name in (CHIP, "cpu")]
 
 
 class Copier:

@@ -1,30 +1,15 @@
-"""The mistakes around a kernel, one module for each class."""
+"""The mistakes around a kernel, one module for each class: the first word of its name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 
-from tools.mutation.classes import (
-    accumulation,
-    alignment,
-    arguments,
-    formula,
-    indexing,
-    layout,
-    memory,
-    saturation,
-    special,
-    tail,
-    tiling,
-)
 from tools.mutation.kernel import Target
 from tools.mutation.mutant import CLASSES, Mutant, Mutation
 
-_MODULES = (
-    indexing, tiling, tail, alignment, accumulation, saturation, special, arguments, layout, memory, formula,
-)  # fmt: skip
 MUTATIONS: dict[str, tuple[Mutation, ...]] = {
-    name: module.MUTATIONS for name, module in zip(CLASSES, _MODULES, strict=True)
+    kind: import_module(f"{__name__}.{kind.split()[0]}").MUTATIONS for kind in CLASSES
 }
 
 

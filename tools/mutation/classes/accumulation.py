@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.conformance.judge import FORMATS, ulp_of
 from isthmus.opset import dtypes as dt
 from tools.mutation.classes.tail import narrow
-from tools.mutation.kernel import Array, Call, Invocation, Target, flat
+from tools.mutation.kernel import Array, Call, Invocation, Target, flat, mapped
 from tools.mutation.mutant import (
     Mutation,
     Wrong,
@@ -48,13 +48,10 @@ def _wrapped(limit: int) -> Wrong:
 def _truncated(right: Call, call: Invocation) -> None:
     """Compute floating-point outputs in float64 and round them toward zero."""
 
-    def wide(out: Any) -> Any:
-        if isinstance(out, list):
-            return [wide(item) for item in out]
-        narrow_one = out is not None and is_float(out) and out.dtype != np.float64
-        return np.zeros(out.shape) if narrow_one else out
+    def wide(out: Array) -> Array:
+        return np.zeros(out.shape) if is_float(out) and out.dtype != np.float64 else out
 
-    outputs = wide(call.outputs)
+    outputs = mapped(wide, call.outputs)
     right(replace(call, outputs=outputs))
     for x, values in zip(flat(call.outputs), flat(outputs), strict=True):
         if values is not x:

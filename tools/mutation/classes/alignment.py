@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from tools.mutation import ranks
-from tools.mutation.kernel import Array, Call, Invocation, Target
-from tools.mutation.mutant import Made, Mutation, Wrong, each, has_rows, read_as, reads_rows, written_as
+from tools.mutation.kernel import Array, Call, Invocation, Target, mapped
+from tools.mutation.mutant import Mutation, Wrong, each, has_rows, per_tensor, read_as, reads_rows, written_as
 
 _WIDTHS = (16, 64)
 
@@ -39,32 +36,10 @@ def _has_vectors(target: Target) -> bool:
     return max(target.rank_read, target.rank_written) > 0
 
 
-def _tensor_rounded(width: int) -> Callable[[Target], Made]:
-    def reading(index: int) -> Wrong:
-        def wrong(right: Call, call: Invocation) -> None:
-            x = call.inputs[index]
-            right(call if x is None else call.with_input(index, _aligned(x, width)))
-
-        return wrong
-
-    def mutants(target: Target) -> Made:
-        if target.reads:
-            for index in target.tensors():
-                if ranks.most(target.name, target.schema.inputs[index].name):
-                    yield target.schema.inputs[index].name, partial(reading, index)
-
-    return mutants
-
-
 def _result_rounded(width: int) -> Wrong:
     """Write results at addresses rounded down."""
-
-    def rounded(out: Any) -> Any:
-        if isinstance(out, list):
-            return [rounded(item) for item in out]
-        return None if out is None else _aligned(out, width)
-
-    return lambda right, call: right(replace(call, outputs=rounded(call.outputs)))
+    rounded = partial(_aligned, width=width)
+    return lambda right, call: right(replace(call, outputs=mapped(rounded, call.outputs)))
 
 
 def _head_lost(width: int) -> Wrong:
@@ -124,7 +99,10 @@ def _vector_path_alone(width: int) -> Wrong:
 
 
 MUTATIONS = (
-    *(Mutation(f"read from an address rounded to {width}", _tensor_rounded(width)) for width in _WIDTHS),
+    *(
+        Mutation(f"read from an address rounded to {n}", per_tensor(partial(_aligned, width=n), least=1))
+        for n in _WIDTHS
+    ),
     Mutation(
         "written to a rounded address",
         each(_WIDTHS, _result_rounded, lambda target: bool(target.schema.outputs)),

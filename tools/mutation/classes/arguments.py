@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from isthmus.opset.schema import Argument
-from tools.mutation.kernel import Call, Invocation, Target
-from tools.mutation.mutant import Made, Mutation, Wrong, stated
+from tools.mutation.kernel import Call, Invocation, Target, is_read, mapped
+from tools.mutation.mutant import Made, Mutation, Wrong, per_input, stated
 
 _WORDS = {"True": True, "False": False, "None": None, "Mean": 1}
 _DIMS = ("dim", "dims", "dim0", "dim1", "seq_dim")
@@ -36,21 +36,10 @@ def _per_argument(
     applies: Callable[[Argument], bool], change: Callable[[Argument, Any], Any], absent: Any = None
 ) -> Callable[[Target], Made]:
     """Make one mutant for each argument that is no tensor: its value is changed, or replaced where it is absent."""
-
-    def reading(index: int) -> Wrong:
-        def wrong(right: Call, call: Invocation) -> None:
-            value = call.inputs[index]
-            other = absent if value is None else change(call.schema.inputs[index], value)
-            right(call.with_input(index, other))
-
-        return wrong
-
-    def mutants(target: Target) -> Made:
-        for index, argument in enumerate(target.schema.inputs):
-            if not argument.is_tensor and applies(argument):
-                yield argument.name, partial(reading, index)
-
-    return mutants
+    return per_input(
+        lambda _, argument: not argument.is_tensor and applies(argument),
+        lambda argument, value: absent if value is None else change(argument, value),
+    )
 
 
 def _is_number(argument: Argument) -> bool:
@@ -77,26 +66,15 @@ def _is_signed(argument: Argument) -> bool:
 def _real(change: Callable[[float], Any]) -> Callable[[Argument, Any], Any]:
     """Change the finite real numbers of an argument."""
 
-    def changed(_: Argument, value: Any) -> Any:
-        if isinstance(value, list):
-            return [changed(_, item) for item in value]
+    def changed(value: Any) -> Any:
         plain = isinstance(value, (int, float)) and not isinstance(value, bool) and np.isfinite(value)
         return change(value) if plain else value
 
-    return changed
+    return lambda _, value: mapped(changed, value)
 
 
 def _of_dims(change: Callable[[int], int]) -> Callable[[Argument, Any], Any]:
-    return lambda _, dim: [change(d) for d in dim] if isinstance(dim, list) else change(dim)
-
-
-def _optional_ignored(target: Target) -> Made:
-    def without(index: int) -> Wrong:
-        return lambda right, call: right(call.with_input(index, None))
-
-    for index in target.tensors():
-        if target.schema.inputs[index].optional:
-            yield target.schema.inputs[index].name, partial(without, index)
+    return lambda _, dim: mapped(change, dim)
 
 
 def _optional_for_optional(target: Target) -> Made:
@@ -175,7 +153,9 @@ MUTATIONS = (
         "flag inverted",
         _per_argument(lambda a: a.base == "bool" and not a.is_list, lambda _, value: not value, True),
     ),
-    Mutation("optional tensor ignored", _optional_ignored),
+    Mutation(
+        "optional tensor ignored", per_input(lambda _, a: is_read(a) and a.optional, lambda _, value: None)
+    ),
     Mutation("optional tensor needs another", _optional_for_optional),
     Mutation("seed ignored", stated(lambda: _seeded(lambda seed: 1234), _random)),
     Mutation("seed of its own", stated(_counting, _random)),

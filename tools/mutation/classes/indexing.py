@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset.schema import Argument
 from tools.mutation.kernel import Array, Call, Invocation, Target
 from tools.mutation.mutant import (
     Made,
@@ -18,6 +19,7 @@ from tools.mutation.mutant import (
     each,
     has_many,
     has_rows,
+    per_input,
     per_tensor,
     read_as,
     reads,
@@ -132,25 +134,15 @@ def _outputs_swapped(target: Target) -> Made:
 def _tensor_of_list(choose: Callable[[list[Any]], list[Any]]) -> Callable[[Target], Made]:
     """Read a list of tensors as another list, with tensors of the right shapes."""
 
-    def reading(index: int) -> Wrong:
-        def wrong(right: Call, call: Invocation) -> None:
-            values = call.inputs[index]
-            if len(values) > 1 and not any(item is None for item in values):
-                pairs = zip(values, choose(values), strict=True)
-                values = [
-                    np.resize(other, item.shape).astype(item.dtype) if other.size else item
-                    for item, other in pairs
-                ]
-            right(call.with_input(index, values))
+    def changed(_: Argument, values: list[Any]) -> list[Any]:
+        if len(values) < 2 or any(item is None for item in values):
+            return values
+        pairs = zip(values, choose(values), strict=True)
+        return [
+            np.resize(other, item.shape).astype(item.dtype) if other.size else item for item, other in pairs
+        ]
 
-        return wrong
-
-    def mutants(target: Target) -> Made:
-        for index, argument in enumerate(target.schema.inputs):
-            if argument.is_list and argument.is_tensor and not argument.written:
-                yield argument.name, partial(reading, index)
-
-    return mutants
+    return per_input(lambda _, a: a.is_list and a.is_tensor and not a.written, changed)
 
 
 MUTATIONS = (

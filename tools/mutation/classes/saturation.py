@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from tools.mutation.kernel import Array, Call, Invocation, Target, flat
-from tools.mutation.mutant import Made, Mutation, Wrong, read_as, simply
+from tools.mutation.kernel import Array, Call, Invocation, Target, flat, mapped
+from tools.mutation.mutant import Made, Mutation, Wrong, per_input, read_as, simply
 
 _INDICES = ("index", "indices", "target", "rows", "positions", "cu_seqlens_q", "cu_seqlens_k")
 _ANY_INDEX_DTYPE = (
@@ -46,24 +45,13 @@ def _cut(dtype: Any) -> Wrong:
 def _per_index(change: Callable[[Array], Array]) -> Callable[[Target], Made]:
     """Change the values of index tensors."""
 
-    def reading(index: int) -> Wrong:
-        def wrong(right: Call, call: Invocation) -> None:
-            value = call.inputs[index]
-            items = value if isinstance(value, list) else [value]
-            changed = [
-                item if item is None or item.dtype.kind != "i" or not item.size else change(item)
-                for item in items
-            ]
-            right(call.with_input(index, changed if isinstance(value, list) else changed[0]))
+    def changed(x: Array) -> Array:
+        return change(x) if x.dtype.kind == "i" and x.size else x
 
-        return wrong
-
-    def mutants(target: Target) -> Made:
-        for index, argument in enumerate(target.schema.inputs):
-            if argument.name in _INDICES and argument.is_tensor and "mse_loss" not in target.name:
-                yield argument.name, partial(reading, index)
-
-    return mutants
+    return per_input(
+        lambda target, a: a.name in _INDICES and a.is_tensor and "mse_loss" not in target.name,
+        lambda _, value: mapped(changed, value),
+    )
 
 
 def _index_dtype_assumed(assumed: Any) -> Callable[[Target], Made]:
@@ -79,17 +67,11 @@ def _index_dtype_assumed(assumed: Any) -> Callable[[Target], Made]:
 def _saturating(right: Call, call: Invocation) -> None:
     """Compute integers in 64 bits, and clip them to the limits of the result."""
 
-    def widened(value: Any) -> Any:
-        if isinstance(value, list):
-            return [widened(item) for item in value]
-        is_narrow = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.dtype != np.int64
-        return value.astype(np.int64) if is_narrow else value
+    def widened(x: Array) -> Array:
+        return x.astype(np.int64) if x.dtype.kind in "iu" and x.dtype != np.int64 else x
 
-    inputs = [
-        widened(value) if a.is_tensor and not a.written and a.name not in _INDICES else value
-        for a, value in zip(call.schema.inputs, call.inputs, strict=True)
-    ]
-    outputs = widened(call.outputs)
+    outputs = mapped(widened, call.outputs)
+    inputs = call.with_inputs(lambda a, x: x if a.name in _INDICES else widened(x)).inputs
     right(replace(call, inputs=inputs, outputs=outputs))
     for x, values in zip(flat(call.outputs), flat(outputs), strict=True):
         if values is not x:

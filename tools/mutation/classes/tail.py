@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tools.mutation.kernel import Array, Call, Invocation, Target, flat
+from tools.mutation.kernel import Array, Call, Invocation, Target, flat, mapped
 from tools.mutation.mutant import (
     Mutation,
     Wrong,
@@ -48,15 +47,9 @@ def narrow(x: Array) -> Array:
 def _tail_by_another_formula(width: int) -> Wrong:
     """Compute the remainder after whole vectors in lower precision."""
 
-    def copied(out: Any) -> Any:
-        if isinstance(out, list):
-            return [copied(item) for item in out]
-        return None if out is None else np.zeros(out.shape, out.dtype)
-
     def wrong(right: Call, call: Invocation) -> None:
-        rough = replace(
-            call.with_inputs(lambda _, x: floats_as(narrow)(x)), outputs=[copied(out) for out in call.outputs]
-        )
+        outputs = mapped(lambda out: np.zeros(out.shape, out.dtype), call.outputs)
+        rough = replace(call.with_inputs(lambda _, x: floats_as(narrow)(x)), outputs=outputs)
         right(rough)
         right(call)
         for x, other in zip(flat(call.outputs), flat(rough.outputs), strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from isthmus.conformance import bench_cases
 from isthmus.conformance.golden import Reader, Tensor
-from tests.helpers import children
+from tests.helpers.conformance_jobs import check_refused, conform
 
 LIBRARY = """
 from isthmus.opset.library import Library, Unsupported
@@ -28,14 +27,10 @@ def add(self, other, alpha, out):
 """
 
 
-def isthmus(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return children.command("conform", *arguments, light="generate" not in arguments)
-
-
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("golden")
-    done = isthmus("generate", "--output", str(folder), "--operators", "aten::mm,aten::add.Tensor,aten::tanh")
+    done = conform("generate", "--output", folder, "--operators", "aten::mm,aten::add.Tensor,aten::tanh")
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -44,17 +39,8 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def result(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("bench")
     (folder / "operators.py").write_text(LIBRARY)
-    options = [
-        "--driver",
-        "host",
-        "--library",
-        str(folder / "operators.py"),
-        "--output",
-        str(folder),
-        "--rounds",
-        "2",
-    ]
-    done = isthmus("bench", "--golden", str(golden), *options)
+    options = ("--driver", "host", "--library", folder / "operators.py", "--output", folder, "--rounds", 2)
+    done = conform("bench", "--golden", golden, *options)
     assert done.returncode == 0, done.stderr
     assert "left out: aten::add.Tensor float32 two" in done.stdout
     found: dict[str, Any] = json.loads((folder / "bench.json").read_text())
@@ -110,5 +96,4 @@ def test_enlarging_keeps_what_it_cannot_enlarge(golden: Path) -> None:
     ],
 )
 def test_wrong_input_is_one_line(golden: Path, options: list[str], message: str) -> None:
-    done = isthmus("bench", "--golden", str(golden), *options)
-    assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
+    check_refused(conform("bench", "--golden", golden, *options), message)

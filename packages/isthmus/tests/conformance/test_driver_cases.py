@@ -16,7 +16,8 @@ from tools.repository import CORE, ROOT
 HOST = CORE / "src/isthmus/drivers/host/libisthmus_host.so"
 SOURCE = ROOT / "tests" / "helpers" / "mutant_driver.c"
 GROUPS = SOURCE.with_name("mutant_groups.h")
-DEFECTS = dict(re.findall(r"^DEFECT\((\w+), (\w+)\)", SOURCE.read_text() + GROUPS.read_text(), re.MULTILINE))
+PATTERN = r"^(?:DEFECT|BEFORE|AFTER|RECORDS)\((\w+), (\w+)[,)]"
+DEFECTS = dict(re.findall(PATTERN, SOURCE.read_text() + GROUPS.read_text(), re.MULTILINE))
 # Other changes needed to isolate the defect.
 COMPANIONS = {
     "allocate_unaligned": "table.memory_free = free_unaligned;",
@@ -39,12 +40,11 @@ COMPANIONS = {
 }
 # The only case that notices it.
 TELEMETRY = {
-    "temperature_in_millidegrees": "ranges",
-    "power_in_milliwatts": "ranges",
-    "clock_in_hertz": "ranges",
-    "clock_in_gigahertz": "ranges",
-    "counts_are_rates": "ranges",
-    "health_is_failed": "ranges",
+    **dict.fromkeys(
+        "temperature_in_millidegrees power_in_milliwatts clock_in_hertz clock_in_gigahertz counts_are_rates "
+        "health_is_failed".split(),
+        "ranges",
+    ),
     "counts_fall": "counts_do_not_fall",
     "compute_stays_zero": "moves_with_work",
     "memory_in_percent": "moves_with_work",

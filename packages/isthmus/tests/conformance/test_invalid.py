@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from isthmus.conformance.cases import Case, Tensor
-from isthmus.conformance.device import Device
-from isthmus.conformance.executor import Executor, Outcome
+from isthmus.conformance.executor import Outcome
 from isthmus.conformance.generate import golden_cases
 from isthmus.conformance.invalid import invalid_calls
-from isthmus.drivers import find
-from isthmus.drivers.libraries import load
 from isthmus.opset import operators, schema_of
+from tests.helpers.conformance_jobs import judged
 
 LIBRARY = """
 import numpy as np
@@ -44,39 +41,30 @@ BODIES = {
 }
 
 
-@pytest.fixture
-def device() -> Iterator[Device]:
-    with Device.open(find("host").candidates[0]) as opened:
-        yield opened
-
-
 @pytest.fixture(scope="module")
 def case() -> Case:
     return next(golden_cases(operators()["aten::index_select"], dtypes=("float32",)))
 
 
-def outcome_of(device: Device, case: Case, folder: Path, body: str, host: bool = False) -> Outcome:
+def outcome_of(case: Case, folder: Path, body: str, host: bool = False) -> Outcome:
     file = folder / "selects.py"
     file.write_text(LIBRARY.replace("BODY", BODIES[body]).replace("HOST", str(host)))
-    library = load(str(file))
-    return Executor(device).run(library.operators[case.operator], schema_of(case.operator), case)
+    return judged(file, case)
 
 
-def test_a_kernel_that_refuses_them_passes(device: Device, case: Case, tmp_path: Path) -> None:
-    assert outcome_of(device, case, tmp_path, "checks").message == ""
+def test_a_kernel_that_refuses_them_passes(case: Case, tmp_path: Path) -> None:
+    assert outcome_of(case, tmp_path, "checks").message == ""
 
 
 @pytest.mark.parametrize("body", ["wraps", "clamps", "only checks the upper end"])
-def test_a_kernel_that_accepts_one_fails(device: Device, case: Case, tmp_path: Path, body: str) -> None:
-    outcome = outcome_of(device, case, tmp_path, body)
+def test_a_kernel_that_accepts_one_fails(case: Case, tmp_path: Path, body: str) -> None:
+    outcome = outcome_of(case, tmp_path, body)
     assert outcome.status == "failed"
     assert outcome.message == "index -1 of index, whose size is 5: accepted, expected an error"
 
 
-def test_the_framework_checks_for_kernels_in_the_calling_thread(
-    device: Device, case: Case, tmp_path: Path
-) -> None:
-    assert outcome_of(device, case, tmp_path, "wraps", host=True).status == "passed"
+def test_the_framework_checks_for_kernels_in_the_calling_thread(case: Case, tmp_path: Path) -> None:
+    assert outcome_of(case, tmp_path, "wraps", host=True).status == "passed"
 
 
 @pytest.mark.parametrize(

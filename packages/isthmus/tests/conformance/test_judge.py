@@ -16,6 +16,8 @@ from isthmus.opset.operator import CHOSEN
 from tests.helpers.conformance_data import EXACT, HALF_ULP
 
 ONE_ULP = Tolerance(1, 0, "test")
+NORMAL: dict[str, Any] = {"name": "normal", "mean": 0, "std": 1}
+UNIFORM: dict[str, Any] = {"name": "uniform", "low": 0, "high": 1}
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e5m2", "float8_e4m3fn")
 
 
@@ -189,10 +191,7 @@ def test_right_random_numbers_obey_their_laws(count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     assert broken(rng.normal(2, 3, count).astype(np.float32), {"name": "normal", "mean": 2, "std": 3}) == ""
     assert broken(rng.uniform(-1, 3, count), {"name": "uniform", "low": -1, "high": 3}) == ""
-    assert (
-        broken(rng.uniform(0, 1, count).astype(ml_dtypes.bfloat16), {"name": "uniform", "low": 0, "high": 1})
-        == ""
-    )
+    assert broken(rng.uniform(0, 1, count).astype(ml_dtypes.bfloat16), UNIFORM) == ""
     assert broken(rng.random(count) < 0.1, {"name": "bernoulli", "p": 0.1}) == ""
     assert broken(rng.integers(-3, 9, count), {"name": "integers", "low": -3, "high": 9}) == ""
     wide = {"name": "integers", "low": -(1 << 50), "high": 1 << 50}
@@ -206,16 +205,12 @@ def test_right_random_numbers_obey_their_laws(count: int, seed: int) -> None:
 @pytest.mark.parametrize(
     ("numbers", "law", "what"),
     [
-        (np.random.default_rng(0).normal(0.2, 1, 2000), {"name": "normal", "mean": 0, "std": 1}, "mean"),
-        (np.random.default_rng(0).normal(0, 1.3, 2000), {"name": "normal", "mean": 0, "std": 1}, "deviation"),
-        (
-            np.random.default_rng(0).uniform(-1.732, 1.732, 2000),
-            {"name": "normal", "mean": 0, "std": 1},
-            "not normal",
-        ),
-        (np.linspace(0, 1.01, 2000), {"name": "uniform", "low": 0, "high": 1}, "not all in"),
-        (np.linspace(0, 1, 2000), {"name": "uniform", "low": 0, "high": 1}, "not all in"),
-        (np.full(2000, 0.5), {"name": "uniform", "low": 0, "high": 1}, "deviation"),
+        (np.random.default_rng(0).normal(0.2, 1, 2000), NORMAL, "mean"),
+        (np.random.default_rng(0).normal(0, 1.3, 2000), NORMAL, "deviation"),
+        (np.random.default_rng(0).uniform(-1.732, 1.732, 2000), NORMAL, "not normal"),
+        (np.linspace(0, 1.01, 2000), UNIFORM, "not all in"),
+        (np.linspace(0, 1, 2000), UNIFORM, "not all in"),
+        (np.full(2000, 0.5), UNIFORM, "deviation"),
         (np.arange(2000) % 2, {"name": "bernoulli", "p": 0.4}, "mean"),
         (np.arange(2000) / 2000, {"name": "bernoulli", "p": 0.5}, "integral"),
         (np.array([0, 1, 1]), {"name": "permutation"}, "permutation"),
@@ -228,7 +223,7 @@ def test_right_random_numbers_obey_their_laws(count: int, seed: int) -> None:
         ),
         (
             np.convolve(np.random.default_rng(0).normal(size=5001), [0.99, 0.14])[1:-1],
-            {"name": "normal", "mean": 0, "std": 1},
+            NORMAL,
             "elements 1 apart",
         ),
         (np.arange(2000) * 2, {"name": "integers", "low": 0, "high": 4000}, "odd"),
@@ -238,7 +233,7 @@ def test_right_random_numbers_obey_their_laws(count: int, seed: int) -> None:
             "not integers",
         ),
         (np.full(2000, True), {"name": "bernoulli", "p": [1.0, 0.0]}, "mean"),
-        (np.array([0.5, np.nan]), {"name": "uniform", "low": 0, "high": 1}, "NaN"),
+        (np.array([0.5, np.nan]), UNIFORM, "NaN"),
     ],
 )
 def test_wrong_random_numbers_break_their_laws(numbers: np.ndarray, law: dict[str, Any], what: str) -> None:

@@ -2,62 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from isthmus.conformance import executor as module
 from isthmus.conformance.device import Device
-from isthmus.conformance.executor import Executor, Outcome
+from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Reader
 from isthmus.conformance.workspace import Workspace
-from isthmus.drivers import find
-from isthmus.drivers.libraries import load
-from isthmus.opset import schema_of
+from tests.helpers.conformance_jobs import judged
 from tests.helpers.enqueued_libraries import write_enqueued
 
 LATE = ("reads_its_inputs_late", "reads_its_workspace_late")
 
 
-@pytest.fixture
-def device() -> Iterator[Device]:
-    with Device.open(find("host").candidates[0]) as opened:
-        yield opened
-
-
-def outcome_of(device: Device, golden: Path, folder: Path, name: str) -> Outcome:
+def outcome_of(golden: Path, folder: Path, name: str) -> Outcome:
     """Judge one case of a library's kernel."""
-    library = load(str(write_enqueued(folder, name)))  # owns its operators
-    case = Reader(golden).cases("aten::add.Tensor")[0]
-    return Executor(device).run(library.operators[case.operator], schema_of(case.operator), case)
+    return judged(write_enqueued(folder, name), Reader(golden).cases("aten::add.Tensor")[0])
 
 
-def test_a_right_kernel_passes(device: Device, golden: Path, tmp_path: Path) -> None:
-    assert outcome_of(device, golden, tmp_path, "right").message == ""
+def test_a_right_kernel_passes(golden: Path, tmp_path: Path) -> None:
+    assert outcome_of(golden, tmp_path, "right").message == ""
 
 
-def test_an_input_that_is_restored_in_the_stream_is_seen(
-    device: Device, golden: Path, tmp_path: Path
-) -> None:
-    outcome = outcome_of(device, golden, tmp_path, "restores_its_input")
+def test_an_input_that_is_restored_in_the_stream_is_seen(golden: Path, tmp_path: Path) -> None:
+    outcome = outcome_of(golden, tmp_path, "restores_its_input")
     assert outcome.status == "failed"
     assert outcome.message.startswith("the input other was modified: ")
     assert outcome.message.endswith("(during the call)")
 
 
-def test_nothing_else_sees_it(
-    device: Device, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_else_sees_it(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "watch", lambda *_: "")
-    assert outcome_of(device, golden, tmp_path, "restores_its_input").status == "passed"
+    assert outcome_of(golden, tmp_path, "restores_its_input").status == "passed"
 
 
 @pytest.mark.parametrize("name", LATE)
-def test_a_kernel_that_reads_after_later_work_is_seen(
-    device: Device, golden: Path, tmp_path: Path, name: str
-) -> None:
-    outcome = outcome_of(device, golden, tmp_path, name)
+def test_a_kernel_that_reads_after_later_work_is_seen(golden: Path, tmp_path: Path, name: str) -> None:
+    outcome = outcome_of(golden, tmp_path, name)
     assert outcome.status == "failed"
     assert outcome.message == (
         "out: 20 elements changed after the stream had read them: it still works when later work of its stream runs"
@@ -66,8 +49,8 @@ def test_a_kernel_that_reads_after_later_work_is_seen(
 
 @pytest.mark.parametrize("name", LATE)
 def test_only_overwriting_shows_it(
-    device: Device, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(Device, "fill", lambda *_: None)
     monkeypatch.setattr(Workspace, "overwrite", lambda *_: None)
-    assert outcome_of(device, golden, tmp_path, name).status == "passed"
+    assert outcome_of(golden, tmp_path, name).status == "passed"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.helpers.conformance_jobs import conform
+from tests.helpers.conformance_jobs import check_refused, conform
 from tests.helpers.conformance_libraries import write_library
 
 _MUL = """
@@ -55,25 +55,11 @@ def _copier(folder: Path) -> Path:
 
 def test_a_library_given_twice_and_a_file_as_output_are_refused_at_once(tmp_path: Path, golden: Path) -> None:
     library = write_library(tmp_path, "twice", _MUL.format(body=""))
-    options = (
-        "run",
-        "--driver",
-        "host",
-        "--golden",
-        golden,
-        "--operators",
-        "mul.Tensor",
-        "--library",
-        library,
-    )
+    options: tuple[object, ...] = ("run", "--driver", "host", "--operators", "mul.Tensor", "--golden", golden)
+    options += ("--library", library)
     twice = conform(*options, "--library", library)
-    assert (twice.returncode, twice.stderr) == (
-        2,
-        "isthmus: two libraries have the name twice; give each its own\n",
-    )
-    refused = conform(*options, "--output", library)
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1 and "name a folder" in refused.stderr
+    check_refused(twice, "isthmus: two libraries have the name twice; give each its own\n")
+    check_refused(conform(*options, "--output", library), "name a folder")
 
 
 def test_workers_end_with_the_command_even_in_a_kernel_that_hangs(tmp_path: Path, golden: Path) -> None:

@@ -67,18 +67,10 @@ def test_doctor_names_what_is_missing(environment: dict[str, str]) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("driver", ["numpy", "host"])
 def test_a_driver_is_judged(environment: dict[str, str], golden: Path, tmp_path: Path, driver: str) -> None:
-    arguments = [
-        "--driver",
-        driver,
-        "--golden",
-        str(golden),
-        "--output",
-        str(tmp_path / "report"),
-        "--jobs",
-        "1",
-    ]
-    library = CORE / "src/isthmus/drivers/numpy/operators.py"
-    done = isthmus(environment, "conform", "run", *arguments, "--library", str(library), *OPERATORS)
+    library = str(CORE / "src/isthmus/drivers/numpy/operators.py")
+    arguments = ["--driver", driver, "--golden", str(golden), "--output", str(tmp_path / "report")]
+    arguments += ["--jobs", "1", "--library", library, *OPERATORS]
+    done = isthmus(environment, "conform", "run", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "report" / "report.json").is_file()
 
@@ -117,11 +109,8 @@ def test_an_installation_without_torch(golden: Path, tmp_path: Path) -> None:
     assert "torch" not in names and "isthmus" in names
     package = next((venv / "lib").glob("python3*/site-packages/isthmus"))
     assert not [*package.glob("_C*.so"), *package.glob("_build.py")]
-    assert {path.name for path in (package / "include").iterdir()} >= {
-        "driver.h",
-        "operators.h",
-        "isthmus_ops.h",
-    }
+    headers = {path.name for path in (package / "include").iterdir()}
+    assert headers >= {"driver.h", "operators.h", "isthmus_ops.h"}
     command = [str(venv / "bin/isthmus"), "conform", "run", "--driver", "numpy", "--golden", str(golden)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(

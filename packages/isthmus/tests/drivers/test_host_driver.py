@@ -6,44 +6,22 @@ No torch: the driver must stand alone.
 from __future__ import annotations
 
 import ctypes
-import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.helpers import host_driver as hd
-from tests.helpers.host_driver import MIB, Driver, DriverError
+from tests.helpers.host_driver import MIB, Driver, refused
 
 CAPACITY = 64 * MIB
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """Two devices of 64 MiB. A copy of the library has separate state in this process."""
-    folder = tmp_path_factory.mktemp("host")
-    folder.chmod(0o700)
-    library = Path(shutil.copy(hd.LIBRARY, folder / "lib.so"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))
-        patch.setenv("ISTHMUS_HOST_DEVICES", "2")
-        patch.setenv("ISTHMUS_HOST_MEMORY", "64MiB")
-        patch.delenv("ISTHMUS_HOST_STRICT", raising=False)
-        patch.delenv("ISTHMUS_HOST_DELEGATE", raising=False)
-        driver = Driver(library)
-        driver.initialize()
-        driver.memory(0)
-        driver.memory(1)
-    yield driver
-    assert driver.memory(0)[0] == CAPACITY, "a test left memory allocated"
-    driver.finalize()
-
-
-def refused(driver: Driver, status: int, words: str, function: str, *arguments: object) -> None:
-    with pytest.raises(DriverError, match=words) as caught:
-        getattr(driver, function)(*arguments)
-    assert caught.value.status == status
+    with hd.opened(tmp_path_factory.mktemp("host")) as driver:
+        yield driver
+        assert driver.memory(0)[0] == CAPACITY, "a test left memory allocated"
 
 
 def test_library_stands_alone() -> None:

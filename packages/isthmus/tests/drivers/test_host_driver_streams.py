@@ -6,34 +6,20 @@ A gate, opened by the test, makes every order certain without timing.
 from __future__ import annotations
 
 import ctypes
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.helpers import host_driver as hd
-from tests.helpers.host_driver import Driver, DriverError
+from tests.helpers.host_driver import Driver, DriverError, refused
 
 
 @pytest.fixture(scope="module", params=["0", "1"], ids=["plain", "strict"])
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    folder = tmp_path_factory.mktemp("streams")
-    folder.chmod(0o700)
-    library = Path(shutil.copy(hd.LIBRARY, folder / "lib.so"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))
-        patch.setenv("ISTHMUS_HOST_DEVICES", "2")
-        patch.setenv("ISTHMUS_HOST_MEMORY", "64MiB")
-        patch.setenv("ISTHMUS_HOST_STRICT", request.param)
-        driver = Driver(library)
-        driver.initialize()
-        driver.memory(0)
-        driver.memory(1)
-    yield driver
-    driver.finalize()
+    with hd.opened(tmp_path_factory.mktemp("streams"), ISTHMUS_HOST_STRICT=request.param) as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -89,11 +75,6 @@ class Gate:
         assert self.opened_in_time, "the test itself waited for the stream that it held up"
 
 
-def status(driver: Driver, function: str, *arguments: object) -> int:
-    result: int = getattr(driver.table, function)(*arguments)
-    return result
-
-
 def test_the_default_stream_is_not_destroyed(driver: Driver) -> None:
     driver.device_set(0)
     with pytest.raises(DriverError, match="default stream of chip 0"):
@@ -102,7 +83,7 @@ def test_the_default_stream_is_not_destroyed(driver: Driver) -> None:
 
 def test_an_event_recorded_on_an_idle_stream_is_done(driver: Driver, stream: int, event: int) -> None:
     driver.event_record(event, stream)
-    assert status(driver, "event_query", event) == hd.OK
+    assert driver.status("event_query", event) == hd.OK
 
 
 def test_elapsed_time_needs_timing_and_finished_records(driver: Driver, stream: int, event: int) -> None:
@@ -113,22 +94,18 @@ def test_elapsed_time_needs_timing_and_finished_records(driver: Driver, stream: 
         driver.elapsed(event, untimed)
     with Gate(driver, stream):
         driver.event_record(event, stream)
-        with pytest.raises(DriverError, match="not done yet") as caught:
-            driver.elapsed(event, event)
-        assert caught.value.status == hd.NOT_READY
+        refused(driver, hd.NOT_READY, "not done yet", "elapsed", event, event)
     driver.event_destroy(untimed)
 
 
 def test_failure_of_a_task_is_reported_once_by_synchronize(driver: Driver, stream: int) -> None:
     device = driver.allocate(4096)
-    for synchronize in (partial(driver.stream_synchronize, stream), driver.device_synchronize):
+    for synchronize in (("stream_synchronize", stream), ("device_synchronize",)):
         gate = Gate(driver, stream).shut()
         driver.set_async(device, 1, 4096, stream)
         driver.memory_free(device)
         gate.opened.set()
-        with pytest.raises(DriverError, match=f"4096 bytes at {hex(device)} after they were freed") as caught:
-            synchronize()
-        assert caught.value.status == hd.DEVICE_ERROR
+        refused(driver, hd.DEVICE_ERROR, f"4096 bytes at {hex(device)} after they were freed", *synchronize)
         driver.stream_synchronize(stream)
         device = driver.allocate(4096)
     driver.memory_free(device)
@@ -143,7 +120,7 @@ def test_device_synchronize_waits_for_all_streams_of_one_device(
         driver.enqueue(None, partial(ran.append, "default"))
         driver.device_synchronize()
         assert sorted(ran) == ["created", "default"]
-        assert status(driver, "stream_query", other) == hd.NOT_READY
+        assert driver.status("stream_query", other) == hd.NOT_READY
 
 
 def test_wrapped_streams(driver: Driver, stream: int) -> None:

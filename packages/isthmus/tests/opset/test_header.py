@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import isthmus
+from isthmus.conformance.calling import Any_, Frame, Placed
+from isthmus.drivers import interface
 from isthmus.opset import header
 from isthmus.opset.library import Context
 from isthmus.opset.schema import parse
@@ -20,7 +22,9 @@ from tests.helpers.native import compile_text
 from tools.repository import ROOT
 
 INVALID_ARGUMENT = 2
-NONE, INT, BOOL, FLOAT, DLTENSOR, RAW_STR = 0, 1, 2, 3, 7, 8
+INT = 1  # kTVMFFIInt
+CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(Any_))
+Entry = interface.operators_header().structures["isthmus_operator"]
 
 TABLE = """
 #include "isthmus_ops.h"
@@ -101,60 +105,6 @@ def test_writing_the_header_needs_no_torch() -> None:
 # ---- Unpackers -----------------------------------------------------------------------------------------
 
 
-class Any_(ctypes.Structure):
-    """TVMFFIAny."""
-
-    class Value(ctypes.Union):
-        _fields_ = [("i", ctypes.c_int64), ("f", ctypes.c_double), ("p", ctypes.c_void_p)]
-
-    _fields_ = [("type_index", ctypes.c_int32), ("padding", ctypes.c_uint32), ("value", Value)]
-
-
-class Entry(ctypes.Structure):
-    """isthmus_operator."""
-
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("dtypes", ctypes.c_uint64),
-        ("flags", ctypes.c_uint32),
-        (
-            "call",
-            ctypes.CFUNCTYPE(
-                ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(Any_)
-            ),
-        ),
-        ("function", ctypes.c_void_p),
-    ]
-
-
-class Tensor(ctypes.Structure):
-    """DLTensor; these kernels read only the number of dimensions."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("dtype", ctypes.c_uint32),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-def item(value: Any) -> Any_:
-    if value is None:
-        return Any_(NONE, 0, Any_.Value(i=0))
-    if isinstance(value, bool):
-        return Any_(BOOL, 0, Any_.Value(i=value))
-    if isinstance(value, int):
-        return Any_(INT, 0, Any_.Value(i=value))
-    if isinstance(value, float):
-        return Any_(FLOAT, 0, Any_.Value(f=value))
-    if isinstance(value, bytes):
-        return Any_(RAW_STR, 0, Any_.Value(p=ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value))
-    return Any_(DLTENSOR, 0, Any_.Value(p=ctypes.addressof(value)))
-
-
 class Caller:
     """Call an entry of the table like the framework."""
 
@@ -166,12 +116,14 @@ class Caller:
 
     def __call__(self, entry: int, *arguments: Any, context: int | None = None) -> int:
         address = ctypes.addressof(self._context) if context is None else context
-        items = (Any_ * (len(arguments) + 1))(item(address), *map(item, arguments))
-        result = Any_()
+        frame = Frame((1, 0))
+        for value in (address, *arguments):
+            frame.push(value)
+        items, result = (Any_ * len(frame._items))(*frame._items), Any_()
         row = self._table[entry]
-        assert row.call(row.function, items, len(items), result) == 0
+        assert CALL(row.call)(row.function, items, len(items), result) == 0
         assert result.type_index == INT
-        return int(result.value.i)
+        return int(result.v_int64)
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +142,10 @@ def call(table: Any) -> Caller:
     return Caller(table)
 
 
-ONE, TWO = Tensor(ndim=1), Tensor(ndim=2)
+ONE, TWO = (Placed(0, "float32", (1,) * rank, (1,) * rank) for rank in (1, 2))
 # Lists are their length, then their items.
-FULL = [ONE, TWO, 2.5, 3, 7, 9, 0.5, True, False, b"tanh", 2, 10, 11, 1, 4, 1, TWO, ONE, 1, TWO]
-BARE = [ONE, None, 3, None, 7, None, 2, False, None, b"none", 2, 10, 11, None, 1, TWO, ONE, 1, TWO]
+FULL = [ONE, TWO, 2.5, 3, 7, 9, 0.5, True, False, "tanh", 2, 10, 11, 1, 4, 1, TWO, ONE, 1, TWO]
+BARE = [ONE, None, 3, None, 7, None, 2, False, None, "none", 2, 10, 11, None, 1, TWO, ONE, 1, TWO]
 
 
 def test_names_and_sets_of_dtypes(table: Any) -> None:
@@ -221,7 +173,7 @@ def test_an_output_that_is_masked_out_is_null(call: Caller) -> None:
     [
         (0, None, "self", "is absent; a tensor is needed"),
         (0, 5, "self", "is not a tensor"),
-        (2, b"x", "s", "is not a number"),
+        (2, "x", "s", "is not a number"),
         (4, 1.5, "i", "is not an integer"),
         (6, ONE, "f", "is not a number"),
         (9, 1, "d", "is not a string"),
@@ -253,7 +205,7 @@ def test_names_that_c_reserves() -> None:
 
 
 def test_a_null_function_is_refused(table: Any) -> None:
-    caller = Caller([Entry(table[1].name, 1, 0, table[1].call, None)])
+    caller = Caller([Entry(name=table[1].name, dtypes=1, call=table[1].call)])
     assert caller(0, ONE, 2, False, True, None, TWO) == INVALID_ARGUMENT
     assert caller.said == [("", "the library has a null function for it")]
 

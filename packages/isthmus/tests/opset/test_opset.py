@@ -28,8 +28,6 @@ from tools.opset import torchgen_schemas
 from tools.opset.outside import OUTSIDE, reason
 
 NAMES = sorted(opset.operators())
-# A few operators for slow tests: elementwise, lists, written arguments, several outputs, random.
-SCALAR_ONLY = {"factory"}
 
 
 def arrays(value: object) -> list[Array]:
@@ -78,7 +76,7 @@ def test_samples_of_every_dtype_have_the_layouts_that_apply(name: str) -> None:
         assert len({case.id for case in cases}) == len(cases)
         kinds = {case.kind for case in cases}
         if not any(tensors(case) for case in cases):
-            assert operator.family in SCALAR_ONLY or name == "aten::randperm"
+            assert operator.family == "factory" or name == "aten::randperm"
             continue
         ranked = any(len(t.shape) > 0 for case in cases for t in tensors(case))
         assert not ranked or kinds & {"contiguous", "large"}

@@ -61,11 +61,7 @@ class Row(NamedTuple):
 
 
 class Bench:
-    """The operators of a driver's libraries on its first device.
-
-    Args:
-        target: an opened device and its libraries.
-    """
+    """The operators of a driver's libraries on its first device."""
 
     def __init__(self, target: LibrariesTarget) -> None:
         self.device = target.device
@@ -79,12 +75,6 @@ class Bench:
         self, golden: Reader, names: set[str], rounds: int, at: Callable[[str, int, int], None]
     ) -> dict[str, Any]:
         """Time the operators.
-
-        Args:
-            golden: source of the samples.
-            names: operators to time.
-            rounds: batches of each operator.
-            at: progress callback (operator, done, total).
 
         Returns:
             The content of bench.json: device, limits, rows, and skipped cases with the reason.
@@ -183,20 +173,10 @@ def _row(case: Case, library: str, nbytes: int, call: Timed, limits: Limits) -> 
     peak = limits.peak()["float64" if case.dtype == "float64" else "float32"]
     count = flops(case)
     by_bytes, by_flops = nbytes / bandwidth[nearest], count / peak
-    limit = max(by_bytes, by_flops)
-    return Row(
-        case.operator,
-        case.dtype,
-        library,
-        case.id,
-        nbytes,
-        count,
-        call.best,
-        median(call.seconds),
-        limit,
-        "flops" if by_flops > by_bytes else "bytes",
-        limit / call.best,
-    )
+    limit, bound = max((by_bytes, "bytes"), (by_flops, "flops"), key=lambda each: each[0])
+    seconds = (call.best, median(call.seconds), limit)
+    place = (case.operator, case.dtype, library, case.id)
+    return Row(*place, nbytes, count, *seconds, bound, limit / call.best)
 
 
 def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -44,16 +44,8 @@ def _rank(case: Case | None) -> tuple[int, int]:
 
 
 def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
-    found = []
-    for value in arguments:
-        found += (
-            [value]
-            if isinstance(value, Tensor)
-            else _tensors(value)
-            if isinstance(value, (list, tuple))
-            else []
-        )
-    return found
+    flat = [x for value in arguments for x in (value if isinstance(value, (list, tuple)) else [value])]
+    return [value for value in flat if isinstance(value, Tensor)]
 
 
 def enlarged(case: Case) -> Case:

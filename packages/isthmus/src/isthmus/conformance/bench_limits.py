@@ -47,11 +47,7 @@ class Timed:
 
 
 class Limits:
-    """The machine's limits, measured between the operators.
-
-    Args:
-        device: device whose copies are timed.
-    """
+    """The machine's limits, measured between the operators."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -85,11 +85,7 @@ class KernelError(Exception):
 
 
 class Frame:
-    """The arguments of one call in the form of the C interface, with everything they point to.
-
-    Args:
-        dlpack_device: DLPack device of the tensors.
-    """
+    """The arguments of one call in the form of the C interface, with everything they point to."""
 
     def __init__(self, dlpack_device: tuple[int, int]) -> None:
         self._device = _Device(*dlpack_device)
@@ -134,8 +130,6 @@ class Frame:
         """Call a kernel.
 
         Args:
-            operator: of an opened library.
-            context: the call's context.
             explained: receives the messages of ``context.explain``.
 
         Raises:
@@ -175,9 +169,7 @@ def make_context(
     """Make a context; also return the objects that must outlive it.
 
     Args:
-        device: device index.
         stream: stream handle; 0 is the default stream.
-        seed: seed of a random operator.
         workspace: returns the address of n bytes, or 0.
         explained: receives the messages of the kernel.
     """

@@ -6,14 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from isthmus_common.exits import fail
-
-if TYPE_CHECKING:
-    from isthmus.conformance.run import Run
 
 app = typer.Typer(
     help="Test whether a chip implements the operator interface. Only `generate` needs PyTorch.",
@@ -40,7 +37,7 @@ Patterns = Annotated[
 Golden = Annotated[
     Path | None, typer.Option(help="Folder of golden data; by default the cache, filled if empty.")
 ]
-
+Mutation = Annotated[Path | None, typer.Option(help="mutation.json with the score to show in the report.")]
 Thorough = Annotated[
     bool,
     typer.Option("--thorough", help="Cases for every pair of ranks, sizes, layouts and so on; takes hours."),
@@ -118,15 +115,13 @@ def run(
     output: Annotated[
         Path | None, typer.Option(help="Folder for report.json, junit.xml, report.html.")
     ] = None,
-    mutation: Annotated[
-        Path | None, typer.Option(help="mutation.json with the score to show in the report.")
-    ] = None,
+    mutation: Mutation = None,
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 means one per processor.", min=0)] = 0,
     thorough: Thorough = False,
 ) -> None:
     """Run the suite. Exits with 0 (passed), 1 (failures or stale known failures) or 2 (invalid input)."""
     from isthmus.conformance import cache, report
-    from isthmus.conformance.progress import RunProgress
+    from isthmus.conformance.progress import RunProgress, print_summary
     from isthmus.conformance.run import Options, Runner
     from isthmus.conformance.selection import split
     from isthmus_common.progress import say
@@ -152,25 +147,17 @@ def run(
             finished = Runner(options, cache.golden(golden, say, thorough), progress).run()
         if output:
             report.write(output, finished.to_json(), mutation)
-    _summarize(finished, output)
-    if finished.failed:
-        raise typer.Exit(1)
-
-
-def _summarize(finished: Run, output: Path | None) -> None:
-    from isthmus.conformance.progress import print_summary
-
     print_summary(finished)
     if output:
         print(f"report: {output / 'report.html'}")
+    if finished.failed:
+        raise typer.Exit(1)
 
 
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder with the report.json of a run.")],
-    mutation: Annotated[
-        Path | None, typer.Option(help="mutation.json with the score to show in the report.")
-    ] = None,
+    mutation: Mutation = None,
 ) -> None:
     """Write junit.xml and report.html again from the report.json of a run."""
     from isthmus.conformance import report as reports

@@ -78,7 +78,6 @@ class Executor:
     """Runs cases on a device.
 
     Args:
-        device: an opened device.
         note: receives how the next call may end this process, "" after it. Without it inputs are never read-only,
             so that a kernel that writes to them does not end the process.
     """
@@ -244,9 +243,6 @@ class Executor:
         """Call with inputs copied, overwritten, and outputs read on the second stream only.
 
         Args:
-            plan: the call.
-            before: the image.
-            seed: seed of a random operator.
             protect: make the inputs of a kernel that computes on the CPU read-only.
         """
         device, driver = self._device, self._device.driver

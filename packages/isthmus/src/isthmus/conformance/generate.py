@@ -125,8 +125,6 @@ def golden_cases(
     """Yield the cases of an operator with their expected results, without derived ones that PyTorch rejects.
 
     Args:
-        operator: the operator.
-        seed: seed of the samples.
         pairs: derive cases for every pair of values.
         dtypes: those of the operator's dtypes whose cases are computed (default: all).
         tally: receives the number of "cases", of "derived" ones among them, and of "rejected" derived calls.

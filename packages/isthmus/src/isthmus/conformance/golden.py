@@ -92,8 +92,6 @@ class Writer:
 
     Args:
         folder: created if absent.
-        opset: digest of the opset of the cases.
-        seed: seed of the samples.
     """
 
     def __init__(self, folder: Path, opset: str, seed: int) -> None:
@@ -149,12 +147,7 @@ def _files_of(operator: str) -> tuple[str, str]:
 
 
 class Cases(Sequence[Case]):
-    """Cases that are decoded each time they are accessed.
-
-    Args:
-        rows: the cases as JSON.
-        store: their arrays.
-    """
+    """Cases that are decoded each time they are accessed."""
 
     def __init__(self, rows: list[dict[str, Any]], store: arrays.Mapped) -> None:
         self._rows, self._store = rows, store
@@ -182,7 +175,6 @@ class Reader:
         operators: operators by overload.
 
     Args:
-        folder: the folder.
         checked: skip the checks, because another process has just made them.
 
     Raises:

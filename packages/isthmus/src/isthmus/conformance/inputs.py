@@ -39,12 +39,6 @@ def watch(device: Device, image: Image, address: int, before: Array) -> str:
     """Compare the inputs again and again while the default stream is busy; report a change in one line, or "".
 
     A change that is undone between two reads is not seen.
-
-    Args:
-        device: an opened device.
-        image: the image of the call.
-        address: where the image is in the device's memory.
-        before: the image before the call.
     """
     inputs = slice(image.inputs.start, image.inputs.stop)
     during = before.copy()

@@ -22,7 +22,7 @@ import fnmatch
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,7 +87,6 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
 
     Args:
         path: the file; "" is none.
-        operators: known operator names.
         through: how the driver is tested; entries for the other way are skipped.
 
     Raises:
@@ -149,8 +148,6 @@ def stale(
     """Return the entries without a matching failure, one line each.
 
     Args:
-        known: entries.
-        results: marked results of the run.
         complete: operators and driver functions whose cases were all run.
         names: all operators and driver functions; an entry for one that is not complete cannot be stale.
     """
@@ -171,33 +168,9 @@ def stale(
 
 
 def _entry(row: dict[str, Any], place: str, operators: Sequence[str], machine: str) -> KnownFailure:
-    unknown = sorted(set(row) - set(_KEYS))
-    if unknown:
-        raise KnownFailureError(f"{place}: unknown key {unknown[0]!r}; expected {', '.join(_KEYS)}")
-    wrong = [key for key in row if not isinstance(row[key], (int, float) if key == "within" else str)]
-    if wrong:
-        raise KnownFailureError(
-            f"{place}: {wrong[0]} is not a {'number' if wrong[0] == 'within' else 'string'}"
-        )
-    operator = row.get("operator", "")
-    if not operator:
-        raise KnownFailureError(f"{place}: the key 'operator' is missing")
-    if not row.get("reason", "").strip():
-        raise KnownFailureError(
-            f"{place} ({operator}): the key 'reason' is missing; state why it fails and who works on it"
-        )
-    if row.get("through", "") not in _WAYS:
-        raise KnownFailureError(
-            f"{place} ({operator}): through = {row['through']!r}; expected kernels or pytorch"
-        )
-    if not any(fnmatch.fnmatchcase(name, operator) for name in operators):
-        near = nearest(operator, operators)
-        hint = f"; did you mean {near}?" if near else ""
-        raise KnownFailureError(f"{place}: unknown operator {operator!r}{hint}")
-    if not any(fnmatch.fnmatchcase(name, row.get("dtype", "*")) for name in DTYPES):
-        raise KnownFailureError(
-            f"{place} ({operator}): unknown dtype {row['dtype']!r}; expected one of {', '.join(DTYPES)}"
-        )
+    if problem := next(_problems(row, operators), ""):
+        raise KnownFailureError(f"{place}{problem}")
+    operator = row["operator"]
     given = {key: row[key] for key in ("error", "within") if key in row}
     return KnownFailure(
         operator,
@@ -208,3 +181,24 @@ def _entry(row: dict[str, Any], place: str, operators: Sequence[str], machine: s
         machines=(machine, row.get("machine", "*")),
         **given,
     )
+
+
+def _problems(row: dict[str, Any], operators: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with an entry, as it follows the place."""
+    for key in sorted(set(row) - set(_KEYS)):
+        yield f": unknown key {key!r}; expected {', '.join(_KEYS)}"
+    for key, value in row.items():
+        if not isinstance(value, (int, float) if key == "within" else str):
+            yield f": {key} is not a {'number' if key == 'within' else 'string'}"
+    operator = row.get("operator", "")
+    if not operator:
+        yield ": the key 'operator' is missing"
+    if not row.get("reason", "").strip():
+        yield f" ({operator}): the key 'reason' is missing; state why it fails and who works on it"
+    if row.get("through", "") not in _WAYS:
+        yield f" ({operator}): through = {row['through']!r}; expected kernels or pytorch"
+    if not any(fnmatch.fnmatchcase(name, operator) for name in operators):
+        near = nearest(operator, operators)
+        yield f": unknown operator {operator!r}{f'; did you mean {near}?' if near else ''}"
+    if not any(fnmatch.fnmatchcase(name, row.get("dtype", "*")) for name in DTYPES):
+        yield f" ({operator}): unknown dtype {row['dtype']!r}; expected one of {', '.join(DTYPES)}"

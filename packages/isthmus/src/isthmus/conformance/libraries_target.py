@@ -21,7 +21,6 @@ class LibrariesTarget:
         libraries: in order of preference.
 
     Args:
-        candidate: the driver.
         libraries: paths that replace the driver's own libraries, if any.
         note: see :class:`~isthmus.conformance.executor.Executor`.
 

@@ -42,12 +42,6 @@ class Plan:
         targets: results to compare.
         shareable: (input, output) pairs that may share memory.
 
-    Args:
-        kernel: an operator of a library.
-        schema: schema of the operator.
-        case: the case to run.
-        alignment: alignment of the device's allocations.
-
     Raises:
         NotClaimed: the kernel does not claim the dtypes of this call.
     """
@@ -81,8 +75,6 @@ class Plan:
         """Return the arguments for an image at address base, made once for each set of arguments.
 
         Args:
-            base: address of the image.
-            dlpack_device: DLPack device of the tensors.
             share: (input, output): place the output in the memory of the input.
             disturb: change one number that cannot change shapes, another one in each case.
         """

@@ -66,13 +66,7 @@ def _row(family: str, run: Run) -> list[str]:
     results = [result for result in run.results if result.family == family]
     counts = Counter(result.status for result in results)
     worst = max((r.worst["ulps"] or 0.0 for r in results if r.worst and r.status == PASSED), default=0.0)
-    return [
-        family,
-        str(len({result.operator for result in results})),
-        str(counts[PASSED]),
-        str(sum(counts[status] for status in BAD)),
-        str(counts[KNOWN]),
-        str(counts[NOT_CLAIMED]),
-        str(len(run.missing.get(family, ()))),
-        f"{worst:.3g}",
-    ]
+    failed, absent = sum(counts[status] for status in BAD), len(run.missing.get(family, ()))
+    operators = len({result.operator for result in results})
+    numbers = (operators, counts[PASSED], failed, counts[KNOWN], counts[NOT_CLAIMED], absent)
+    return [family, *map(str, numbers), f"{worst:.3g}"]

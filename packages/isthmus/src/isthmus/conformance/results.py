@@ -60,20 +60,10 @@ def of_outcome(family: str, library: str, case: Case, outcome: Outcome, seconds:
     text = "exact" if not (allowed.ulp or allowed.accumulate) else f"{allowed.ulp:g} ulp"
     if allowed.accumulate:
         text += f" + {allowed.accumulate:g} eps x magnitude"
-    return CaseResult(
-        family,
-        library,
-        case.operator,
-        case.dtype,
-        case.id,
-        case.layout,
-        outcome.status,
-        outcome.message,
-        seconds,
-        _worst(outcome),
-        _histogram(outcome),
-        f"{text}: {allowed.reason}" if allowed.reason else text,
-    )
+    text = f"{text}: {allowed.reason}" if allowed.reason else text
+    place = (family, library, case.operator, case.dtype, case.id, case.layout)
+    errors = (_worst(outcome), _histogram(outcome), text)
+    return CaseResult(*place, outcome.status, outcome.message, seconds, *errors)
 
 
 def _worst(outcome: Outcome) -> dict[str, Any] | None:

@@ -89,7 +89,6 @@ class Runner:
     """Runs the suite.
 
     Args:
-        options: what to run.
         golden: the data, or a function that makes it; called only after the driver cases, because it takes long.
         done: called with each result, from any thread; calls do not overlap.
 

@@ -48,7 +48,6 @@ def select(golden: Reader, patterns: Sequence[str], tier: str = "") -> set[str]:
     """Select operators of the golden data.
 
     Args:
-        golden: the data.
         patterns: operators; empty means all. "driver::*" matches the driver functions, which are not returned.
         tier: only operators of this tier; "" means all.
 

@@ -43,12 +43,7 @@ from isthmus_common.parent import end_with_parent
 
 
 class Worker:
-    """Runs cases on one driver.
-
-    Args:
-        setup: the first job, as described above.
-        record: records what runs, as described above.
-    """
+    """Runs cases on the driver of the first job (``setup``); ``record`` records what runs."""
 
     def __init__(self, setup: dict[str, Any], record: Callable[..., None]) -> None:
         self._record = record

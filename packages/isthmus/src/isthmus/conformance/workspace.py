@@ -9,12 +9,7 @@ from isthmus.conformance.memory import CANARY, EDGE
 
 
 class Workspace:
-    """Scratch memory that one call of a kernel asks for.
-
-    Args:
-        device: an opened device.
-        poison: byte that fills the memory.
-    """
+    """Scratch memory that one call of a kernel asks for, filled with a byte, the poison."""
 
     def __init__(self, device: Device, poison: int) -> None:
         self._device, self._poison = device, poison

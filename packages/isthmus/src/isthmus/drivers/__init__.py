@@ -156,7 +156,7 @@ def read_description(file: Path, origin: str) -> Candidate:
         operators=tuple(str((folder / name).resolve()) for name in text.texts("operators")),
         delegate=text.choice("delegate", ("", "none", "cpu")),
         prefer=text.choice("prefer", ("kernel", "delegate")),
-        fallback=text.switch("fallback", True),
+        fallback=text.take("fallback", bool, True),
         known_failures=str(folder / name) if (name := text.text("known_failures")) else "",
         description=text.text("description"),
         devices=text.text("devices"),
@@ -175,7 +175,7 @@ class _Keys:
         self._file, self._table = file, table
         self._read: set[str] = set()
 
-    def _take(self, key: str, kind: type, default: Any) -> Any:
+    def take(self, key: str, kind: type, default: Any) -> Any:
         self._read.add(key)
         value = self._table.get(key, default)
         if not isinstance(value, kind):
@@ -183,13 +183,13 @@ class _Keys:
         return value
 
     def text(self, key: str, required: bool = False) -> str:
-        value: str = self._take(key, str, "")
+        value: str = self.take(key, str, "")
         if required and not value:
             raise DriverError(f"{self._file}: the key {key!r} is missing")
         return value
 
     def texts(self, key: str) -> list[str]:
-        value: list[str] = self._take(key, list, [])
+        value: list[str] = self.take(key, list, [])
         if not all(isinstance(item, str) for item in value):
             raise DriverError(f"{self._file}: {key} = {value!r} is not a list of paths")
         return value
@@ -199,15 +199,11 @@ class _Keys:
         return str((folder / value).resolve()) if value.endswith(".py") else value
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
-        value: str = self._take(key, str, allowed[0])
+        value: str = self.take(key, str, allowed[0])
         if value not in allowed:
             raise DriverError(
                 f"{self._file}: {key} = {value!r}; expected one of {', '.join(filter(None, allowed))}"
             )
-        return value
-
-    def switch(self, key: str, default: bool) -> bool:
-        value: bool = self._take(key, bool, default)
         return value
 
     def check_unknown(self) -> None:

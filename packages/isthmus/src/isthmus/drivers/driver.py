@@ -37,7 +37,6 @@ class Driver:
     returns ``ISTHMUS_OK``; ``driver.status("copy", ...)`` returns the status instead.
 
     Args:
-        path: the library.
         name: replaces the driver's own name.
         delegate: "none" or "cpu" to restrict the driver's declaration.
 

@@ -66,9 +66,6 @@ _BYTES = re.compile(r"#define (ISTHMUS_\w+_BYTES) (\d+)")
 class Header:
     """Structures and enumerations of a header.
 
-    Args:
-        name: ``driver.h`` or ``operators.h``.
-
     Attributes:
         structures: ctypes structures by C name, such as ``isthmus_device_properties``.
         enumerations: C name -> {member: value}.

@@ -133,7 +133,6 @@ def import_file(path: str, what: str) -> ModuleType:
     """Import a Python file under a unique module name.
 
     Args:
-        path: the file.
         what: names it in messages.
 
     Raises:

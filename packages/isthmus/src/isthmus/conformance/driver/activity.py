@@ -104,14 +104,11 @@ def records(device: Device) -> None:
 @CASES.case("activity_start", devices=2)
 def records_of_every_device(device: Device) -> None:
     """Work on every device is recorded, with its device."""
-    try:
-        for index in (1, 0):
-            other = Device(device.driver, index)
-            with stream_of(other) as stream:
-                found = {record.device for record in work(other, stream)}
-            require(found == {index}, f"work on device {index} has records of devices {sorted(found)}")
-    finally:
-        device.driver.device_set(device.index)
+    for index in (1, 0):
+        other = Device(device.driver, index)
+        with stream_of(other) as stream:
+            found = {record.device for record in work(other, stream)}
+        require(found == {index}, f"work on device {index} has records of devices {sorted(found)}")
 
 
 @CASES.case("activity_start")

@@ -3,7 +3,7 @@
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +53,6 @@ class Cases:
         """Register a check, whose docstring is the rule; it may return why the device was not judged.
 
         Args:
-            function: function of driver.h.
             needs: optional functions that the check needs.
             devices: number of devices that the check needs.
         """
@@ -66,7 +65,10 @@ class Cases:
                 if device.driver.count() < devices:
                     return f"needs {devices} devices"
                 device.driver.device_set(device.index)
-                return body(device)
+                try:
+                    return body(device)
+                finally:
+                    device.driver.device_set(device.index)
 
             rule = (body.__doc__ or "").removesuffix(".")
             self.all.append(DriverCase(body.__name__, function, rule, check))
@@ -86,6 +88,13 @@ def require_status(driver: Driver, expected: Status, function: str, *arguments: 
     status = driver.status(function, *arguments)
     require(status == expected, f"{function} returned {status.name}, expected {expected.name}")
     require(driver.last_error() != "", f"{function} failed without a message in last_error()")
+
+
+def each_device(driver: Driver) -> Iterator[int]:
+    """Make each device current in turn."""
+    for index in range(driver.count()):
+        driver.device_set(index)
+        yield index
 
 
 def pattern(nbytes: int, seed: int = 0) -> Bytes:
@@ -148,6 +157,17 @@ def event_of(device: Device, flags: int = 0) -> Iterator[int]:
         device.driver.event_destroy(event)
 
 
+@contextmanager
+def scratch(
+    device: Device, *sizes: int, streams: int = 1, events: int = 0, flags: int = 0
+) -> Iterator[list[int]]:
+    """Make streams, events with flags, and memory of some sizes for a block, in this order."""
+    with ExitStack() as stack:
+        made = [stack.enter_context(stream_of(device)) for _ in range(streams)]
+        made += [stack.enter_context(event_of(device, flags)) for _ in range(events)]
+        yield made + [stack.enter_context(allocated(device, nbytes)) for nbytes in sizes]
+
+
 def host_function(driver: Driver, stream: int, body: Callable[[], object]) -> Callable[[], None]:
     """Enqueue a host function; return a function that waits until it has run and must be called."""
     done = threading.Event()
@@ -202,9 +222,10 @@ def copy_out(driver: Driver, host: Bytes, source: int, stream: int) -> None:
     driver.copy_async(host.ctypes.data, source, host.nbytes, CopyKind.DEVICE_TO_HOST, stream)
 
 
-def require_bytes(found: Bytes | bytes, expected: Bytes, what: str) -> None:
-    """Raise Violation with the first differing byte."""
+def require_bytes(found: Bytes | bytes, expected: Bytes | int, what: str) -> None:
+    """Raise Violation with the first byte that differs from those expected, or from one value."""
     got = np.frombuffer(found, np.uint8)
+    expected = np.broadcast_to(np.asarray(expected, np.uint8), got.shape)
     wrong = np.flatnonzero(got != expected)
     if wrong.size:
         at = int(wrong[0])

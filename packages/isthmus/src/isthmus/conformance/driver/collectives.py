@@ -1,6 +1,7 @@
 """Cases of collectives: the ranks are threads of this process, one for each of at most two devices."""
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.conformance.device import Device
-from isthmus.conformance.driver.case import HOST_FUNCTIONS, Cases, gate, require
+from isthmus.conformance.driver.case import HOST_FUNCTIONS, Cases, Check, gate, require
 from isthmus.drivers import interface
 from isthmus.drivers.driver import Driver
 from isthmus.drivers.interface import Status
@@ -114,6 +115,16 @@ def on_ranks(device: Device, body: Callable[[Rank], None], timeout_ms: int = TIM
         raise failures[0]
 
 
+def on_each_rank(body: Callable[[Rank], None]) -> Check:
+    """Make a check of what each rank does."""
+
+    @functools.wraps(body)
+    def check(device: Device) -> None:
+        on_ranks(device, body)
+
+    return check
+
+
 def _on_rank(
     driver: Driver, identity: Any, place: tuple[int, int, int], body: Callable[[Rank], None]
 ) -> None:
@@ -134,183 +145,153 @@ def _on_rank(
 
 
 @CASES.case("all_reduce")
-def all_reduce(device: Device) -> None:
+@on_each_rank
+def all_reduce(here: Rank) -> None:
     """all_reduce() reduces with each operation, in place and not, and leaves its input unchanged."""
-
-    def body(here: Rank) -> None:
-        for count in COUNTS:
-            for name, op, reduce in reductions(here.driver):
-                data, expected = values(here.rank, count), reduce(rows(here.world, count)).astype(np.float32)
-                source, target = here.place(data), here.place(np.zeros(count, np.float32))
-                arguments = (count, FLOAT32, op, None, here.comm, here.stream)
-                here.driver.all_reduce(target, source, *arguments)
-                here.require(target, expected, f"{name} of {count}")
-                here.require(source, data, f"the input of {name} of {count}")
-                here.driver.all_reduce(source, source, *arguments)
-                here.require(source, expected, f"{name} of {count} in place")
-
-    on_ranks(device, body)
+    for count in COUNTS:
+        for name, op, reduce in reductions(here.driver):
+            data, expected = values(here.rank, count), reduce(rows(here.world, count)).astype(np.float32)
+            source, target = here.place(data), here.place(np.zeros(count, np.float32))
+            arguments = (count, FLOAT32, op, None, here.comm, here.stream)
+            here.driver.all_reduce(target, source, *arguments)
+            here.require(target, expected, f"{name} of {count}")
+            here.require(source, data, f"the input of {name} of {count}")
+            here.driver.all_reduce(source, source, *arguments)
+            here.require(source, expected, f"{name} of {count} in place")
 
 
 @CASES.case("all_reduce")
-def multiplied_sum(device: Device) -> None:
+@on_each_rank
+def multiplied_sum(here: Rank) -> None:
     """ISTHMUS_PREMUL_SUM multiplies each rank's input by its own factor, unless the driver does not support it."""
-
-    def body(here: Rank) -> None:
-        count = 1003
-        factor = ctypes.c_float(2.0 + here.rank)
-        source = here.place(values(here.rank, count))
-        arguments = (count, FLOAT32, PREMUL_SUM, ctypes.byref(factor), here.comm, here.stream)
-        found = here.driver.status("all_reduce", source, source, *arguments)
-        require(found in (Status.OK, Status.UNSUPPORTED), f"it returned {found.name}")
-        if found == Status.OK:
-            factors = np.arange(2, 2 + here.world, dtype=np.float32)[:, None]
-            here.require(source, (factors * rows(here.world, count)).sum(0), "the sum")
-
-    on_ranks(device, body)
+    count = 1003
+    factor = ctypes.c_float(2.0 + here.rank)
+    source = here.place(values(here.rank, count))
+    arguments = (count, FLOAT32, PREMUL_SUM, ctypes.byref(factor), here.comm, here.stream)
+    found = here.driver.status("all_reduce", source, source, *arguments)
+    require(found in (Status.OK, Status.UNSUPPORTED), f"it returned {found.name}")
+    if found == Status.OK:
+        factors = np.arange(2, 2 + here.world, dtype=np.float32)[:, None]
+        here.require(source, (factors * rows(here.world, count)).sum(0), "the sum")
 
 
 @CASES.case("comm_reduces")
-def supported(device: Device) -> None:
+@on_each_rank
+def supported(here: Rank) -> None:
     """all_reduce() returns ISTHMUS_UNSUPPORTED for the pairs for which comm_reduces() does, and for no others."""
-
-    def body(here: Rank) -> None:
-        buffer, factor = here.place(np.zeros(64, np.float32)), (ctypes.c_char * 16)()
-        for dtype in range(DTYPES):
-            for op in range(OPS):
-                said = here.driver.status("comm_reduces", dtype, op)
-                arguments = (4, dtype, op, ctypes.byref(factor), here.comm, here.stream)
-                found = here.driver.status("all_reduce", buffer, buffer, *arguments)
-                what = f"for dtype {dtype} and operation {op} comm_reduces() returned {said.name}"
-                require(said in (Status.OK, Status.UNSUPPORTED), what)
-                require(found == said, f"{what}, all_reduce() {found.name}")
-
-    on_ranks(device, body)
+    buffer, factor = here.place(np.zeros(64, np.float32)), (ctypes.c_char * 16)()
+    for dtype in range(DTYPES):
+        for op in range(OPS):
+            said = here.driver.status("comm_reduces", dtype, op)
+            arguments = (4, dtype, op, ctypes.byref(factor), here.comm, here.stream)
+            found = here.driver.status("all_reduce", buffer, buffer, *arguments)
+            what = f"for dtype {dtype} and operation {op} comm_reduces() returned {said.name}"
+            require(said in (Status.OK, Status.UNSUPPORTED), what)
+            require(found == said, f"{what}, all_reduce() {found.name}")
 
 
 @CASES.case("reduce")
-def reduce_to_root(device: Device) -> None:
+@on_each_rank
+def reduce_to_root(here: Rank) -> None:
     """reduce() reduces with each operation, and writes the result on the root only."""
-
-    def body(here: Rank) -> None:
-        count = 1003
-        for root in range(here.world):
-            for name, op, reduce in reductions(here.driver):
-                untouched = np.full(count, -5, np.float32)
-                source, target = here.place(values(here.rank, count)), here.place(untouched)
-                here.driver.reduce(target, source, count, FLOAT32, op, None, root, here.comm, here.stream)
-                expected = reduce(rows(here.world, count)) if here.rank == root else untouched
-                here.require(target, expected.astype(np.float32), f"{name} to root {root}")
-
-    on_ranks(device, body)
+    count = 1003
+    for root in range(here.world):
+        for name, op, reduce in reductions(here.driver):
+            untouched = np.full(count, -5, np.float32)
+            source, target = here.place(values(here.rank, count)), here.place(untouched)
+            here.driver.reduce(target, source, count, FLOAT32, op, None, root, here.comm, here.stream)
+            expected = reduce(rows(here.world, count)) if here.rank == root else untouched
+            here.require(target, expected.astype(np.float32), f"{name} to root {root}")
 
 
 @CASES.case("broadcast")
-def broadcast(device: Device) -> None:
+@on_each_rank
+def broadcast(here: Rank) -> None:
     """broadcast() copies from each root to all ranks."""
-
-    def body(here: Rank) -> None:
-        for count in COUNTS:
-            for root in range(here.world):
-                buffer = here.place(values(here.rank, count))
-                here.driver.broadcast(buffer, count, FLOAT32, root, here.comm, here.stream)
-                here.require(buffer, values(root, count), f"{count} from root {root}")
-
-    on_ranks(device, body)
+    for count in COUNTS:
+        for root in range(here.world):
+            buffer = here.place(values(here.rank, count))
+            here.driver.broadcast(buffer, count, FLOAT32, root, here.comm, here.stream)
+            here.require(buffer, values(root, count), f"{count} from root {root}")
 
 
 @CASES.case("all_gather")
-def all_gather(device: Device) -> None:
+@on_each_rank
+def all_gather(here: Rank) -> None:
     """all_gather() concatenates the inputs in the order of the ranks."""
-
-    def body(here: Rank) -> None:
-        for count in COUNTS:
-            source, target = (
-                here.place(values(here.rank, count)),
-                here.place(np.zeros(here.world * count, np.float32)),
-            )
-            here.driver.all_gather(target, source, count, FLOAT32, here.comm, here.stream)
-            expected = rows(here.world, count).reshape(-1)
-            here.require(target, expected, f"{count} of each rank")
-            whole = np.zeros((here.world, count), np.float32)
-            whole[here.rank] = values(here.rank, count)
-            target = here.place(whole)
-            source = target + here.rank * values(here.rank, count).nbytes
-            here.driver.all_gather(target, source, count, FLOAT32, here.comm, here.stream)
-            here.require(target, expected, f"{count} of each rank in place")
-
-    on_ranks(device, body)
+    for count in COUNTS:
+        source, target = (
+            here.place(values(here.rank, count)),
+            here.place(np.zeros(here.world * count, np.float32)),
+        )
+        here.driver.all_gather(target, source, count, FLOAT32, here.comm, here.stream)
+        expected = rows(here.world, count).reshape(-1)
+        here.require(target, expected, f"{count} of each rank")
+        whole = np.zeros((here.world, count), np.float32)
+        whole[here.rank] = values(here.rank, count)
+        target = here.place(whole)
+        source = target + here.rank * values(here.rank, count).nbytes
+        here.driver.all_gather(target, source, count, FLOAT32, here.comm, here.stream)
+        here.require(target, expected, f"{count} of each rank in place")
 
 
 @CASES.case("reduce_scatter")
-def reduce_scatter(device: Device) -> None:
+@on_each_rank
+def reduce_scatter(here: Rank) -> None:
     """reduce_scatter() gives each rank its part of the input, reduced with each operation, in place and not."""
-
-    def body(here: Rank) -> None:
-        for count in COUNTS:
-            for name, op, reduce in reductions(here.driver):
-                data = values(here.rank, here.world * count)
-                whole = reduce(rows(here.world, data.size)).astype(np.float32).reshape(here.world, count)
-                source = here.place(data)
-                own = source + here.rank * data.nbytes // here.world
-                for target, how in ((here.place(np.zeros(count, np.float32)), ""), (own, " in place")):
-                    arguments = (count, FLOAT32, op, None, here.comm, here.stream)
-                    here.driver.reduce_scatter(target, source, *arguments)
-                    here.require(target, whole[here.rank], f"{name} of {count} for each rank{how}")
-
-    on_ranks(device, body)
+    for count in COUNTS:
+        for name, op, reduce in reductions(here.driver):
+            data = values(here.rank, here.world * count)
+            whole = reduce(rows(here.world, data.size)).astype(np.float32).reshape(here.world, count)
+            source = here.place(data)
+            own = source + here.rank * data.nbytes // here.world
+            for target, how in ((here.place(np.zeros(count, np.float32)), ""), (own, " in place")):
+                arguments = (count, FLOAT32, op, None, here.comm, here.stream)
+                here.driver.reduce_scatter(target, source, *arguments)
+                here.require(target, whole[here.rank], f"{name} of {count} for each rank{how}")
 
 
 @CASES.case("all_to_all")
-def all_to_all(device: Device) -> None:
+@on_each_rank
+def all_to_all(here: Rank) -> None:
     """all_to_all() sends part r of the input to rank r."""
-
-    def body(here: Rank) -> None:
-        count = 1003
-        source = here.place(values(here.rank, here.world * count))
-        target = here.place(np.zeros(here.world * count, np.float32))
-        here.driver.all_to_all(target, source, count, FLOAT32, here.comm, here.stream)
-        parts = rows(here.world, here.world * count).reshape(here.world, here.world, count)
-        here.require(target, parts[:, here.rank].reshape(-1), f"{count} to each rank")
-
-    on_ranks(device, body)
+    count = 1003
+    source = here.place(values(here.rank, here.world * count))
+    target = here.place(np.zeros(here.world * count, np.float32))
+    here.driver.all_to_all(target, source, count, FLOAT32, here.comm, here.stream)
+    parts = rows(here.world, here.world * count).reshape(here.world, here.world, count)
+    here.require(target, parts[:, here.rank].reshape(-1), f"{count} to each rank")
 
 
 @CASES.case("send", devices=2)
-def exchange(device: Device) -> None:
+@on_each_rank
+def exchange(here: Rank) -> None:
     """Sends and receives between group_start() and group_end() do not wait for each other."""
-
-    def body(here: Rank) -> None:
-        driver, other = here.driver, 1 - here.rank
-        for count in COUNTS:
-            source, target = here.place(values(here.rank, count)), here.place(np.zeros(count, np.float32))
-            driver.group_start()
-            driver.send(source, count, FLOAT32, other, here.comm, here.stream)
-            driver.receive(target, count, FLOAT32, other, here.comm, here.stream)
-            driver.group_end()
-            here.require(target, values(other, count), f"{count} from the other rank")
-
-    on_ranks(device, body)
+    driver, other = here.driver, 1 - here.rank
+    for count in COUNTS:
+        source, target = here.place(values(here.rank, count)), here.place(np.zeros(count, np.float32))
+        driver.group_start()
+        driver.send(source, count, FLOAT32, other, here.comm, here.stream)
+        driver.receive(target, count, FLOAT32, other, here.comm, here.stream)
+        driver.group_end()
+        here.require(target, values(other, count), f"{count} from the other rank")
 
 
 @CASES.case("all_reduce", HOST_FUNCTIONS)
-def only_enqueued(device: Device) -> None:
+@on_each_rank
+def only_enqueued(here: Rank) -> None:
     """A collective only enqueues, and runs after earlier work of its stream."""
-
-    def body(here: Rank) -> None:
-        count = 1003
-        data = values(here.rank, count)
-        source = here.place(data)
-        with gate(here.driver, here.stream, "all_reduce()"):
-            here.driver.all_reduce(source, source, count, FLOAT32, SUM, None, here.comm, here.stream)
-            before = np.empty(count, np.float32)
-            here.driver.read_into(before, source)
-            require(bool((before == data).all()), "it ran before earlier work of the stream was done")
-        here.require(source, rows(here.world, count).sum(0), "after earlier work was done")
-        found = here.driver.status("comm_error", here.comm)
-        require(found == Status.OK, f"comm_error() returned {found.name}")
-
-    on_ranks(device, body)
+    count = 1003
+    data = values(here.rank, count)
+    source = here.place(data)
+    with gate(here.driver, here.stream, "all_reduce()"):
+        here.driver.all_reduce(source, source, count, FLOAT32, SUM, None, here.comm, here.stream)
+        before = np.empty(count, np.float32)
+        here.driver.read_into(before, source)
+        require(bool((before == data).all()), "it ran before earlier work of the stream was done")
+    here.require(source, rows(here.world, count).sum(0), "after earlier work was done")
+    found = here.driver.status("comm_error", here.comm)
+    require(found == Status.OK, f"comm_error() returned {found.name}")
 
 
 @CASES.case("comm_abort", devices=2)

@@ -1,7 +1,7 @@
 """Cases of copies and fills: all directions, odd sizes and offsets, order on a stream."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from isthmus.conformance.driver.case import (
     require,
     require_bytes,
     require_status,
+    scratch,
     stream_of,
 )
 from isthmus.drivers.interface import CopyKind, Status
@@ -64,7 +65,7 @@ def copy_nothing(device: Device) -> None:
     """A copy of 0 bytes is valid and changes nothing."""
     with guarded(device, 8, 8) as address:
         device.driver.copy(address, np.zeros(8, np.uint8).ctypes.data, 0, CopyKind.HOST_TO_DEVICE)
-        require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
+        require_bytes(device.read(address, 8), CANARY, "the destination")
 
 
 @CASES.case("copy_async")
@@ -75,7 +76,7 @@ def enqueue_nothing(device: Device) -> None:
         device.driver.copy_async(address, host.ctypes.data, 0, CopyKind.HOST_TO_DEVICE, stream)
         device.driver.set_async(address, 1, 0, stream)
         device.driver.stream_synchronize(stream)
-        require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
+        require_bytes(device.read(address, 8), CANARY, "the destination")
 
 
 @CASES.case("copy")
@@ -84,7 +85,7 @@ def copy_of_unknown_kind(device: Device) -> None:
     host = np.zeros(8, np.uint8)
     with guarded(device, 0, 8) as address:
         require_status(device.driver, Status.INVALID_ARGUMENT, "copy", address, host.ctypes.data, 8, 9)
-        require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
+        require_bytes(device.read(address, 8), CANARY, "the destination")
 
 
 @CASES.case("copy", HOST_FUNCTIONS)
@@ -140,11 +141,11 @@ def copy_async_pageable(device: Device) -> None:
 def copies_in_order(device: Device) -> None:
     """Work on one stream runs in order."""
     driver = device.driver
-    with ExitStack() as stack:
-        stream = stack.enter_context(stream_of(device))
-        first, second = (stack.enter_context(allocated(device, LARGE)) for _ in range(2))
-        host = stack.enter_context(pinned(driver, ROUNDS))
-        seen = stack.enter_context(pinned(driver, ROUNDS))
+    with (
+        scratch(device, LARGE, LARGE) as (stream, first, second),
+        pinned(driver, ROUNDS) as host,
+        pinned(driver, ROUNDS) as seen,
+    ):
         host[:] = pattern(ROUNDS)
         for i in range(ROUNDS):
             driver.set_async(first, int(host[i]), LARGE, stream)
@@ -163,9 +164,7 @@ def copy_async_only_enqueues(device: Device) -> None:
         host[:] = pattern(LARGE)
         with gate(driver, stream, "copy_async()"):
             copy_in(driver, address, host, stream)
-            require_bytes(
-                device.read(address, LARGE), np.zeros(LARGE, np.uint8), "before earlier work was done"
-            )
+            require_bytes(device.read(address, LARGE), 0, "before earlier work was done")
         driver.stream_synchronize(stream)
         require_bytes(device.read(address, LARGE), pattern(LARGE), "after earlier work was done")
 
@@ -190,11 +189,9 @@ def fill_only_enqueues(device: Device) -> None:
         device.write(address, np.zeros(LARGE, np.uint8))
         with gate(device.driver, stream, "set_async()"):
             device.driver.set_async(address, 7, LARGE, stream)
-            require_bytes(
-                device.read(address, LARGE), np.zeros(LARGE, np.uint8), "before earlier work was done"
-            )
+            require_bytes(device.read(address, LARGE), 0, "before earlier work was done")
         device.driver.stream_synchronize(stream)
-        require_bytes(device.read(address, LARGE), np.full(LARGE, 7, np.uint8), "after earlier work was done")
+        require_bytes(device.read(address, LARGE), 7, "after earlier work was done")
 
 
 @contextmanager
@@ -210,7 +207,6 @@ def on_two_devices(device: Device) -> Iterator[list[tuple[int, int]]]:
         for address, stream in made:
             driver.stream_destroy(stream)
             driver.memory_free(address)
-        driver.device_set(device.index)
 
 
 @CASES.case("copy_peer_async", devices=2)

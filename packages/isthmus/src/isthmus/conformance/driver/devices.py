@@ -3,7 +3,7 @@
 import ctypes
 
 from isthmus.conformance.device import Device
-from isthmus.conformance.driver.case import Cases, allocated, on_thread, require, require_status
+from isthmus.conformance.driver.case import Cases, allocated, each_device, on_thread, require, require_status
 from isthmus.drivers import interface
 from isthmus.drivers.driver import Driver
 from isthmus.drivers.interface import Status
@@ -72,17 +72,11 @@ def current_device_is_per_thread(device: Device) -> None:
 def set_out_of_range(device: Device) -> None:
     """An index out of range returns ISTHMUS_NO_DEVICE and changes nothing."""
     driver = device.driver
-    try:
-        for before in range(driver.count()):
-            driver.device_set(before)
-            for index in (driver.count(), 1000, -1):
-                require_status(driver, Status.NO_DEVICE, "device_set", index)
-                found = current(driver)
-                require(
-                    found == before, f"after device_set({index}) failed, {found} was current, not {before}"
-                )
-    finally:
-        driver.device_set(device.index)
+    for before in each_device(driver):
+        for index in (driver.count(), 1000, -1):
+            require_status(driver, Status.NO_DEVICE, "device_set", index)
+            found = current(driver)
+            require(found == before, f"after device_set({index}) failed, {found} was current, not {before}")
 
 
 @CASES.case("device_properties")

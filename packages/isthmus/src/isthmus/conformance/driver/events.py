@@ -119,7 +119,7 @@ def destroy_while_awaited(device: Device) -> None:
             found = driver.status("stream_query", user)
             require(found == Status.NOT_READY, f"the waiting stream was {found.name}")
         driver.stream_synchronize(user)
-        require_bytes(device.read(address, MIB), np.full(MIB, 2, np.uint8), "the later fill")
+        require_bytes(device.read(address, MIB), 2, "the later fill")
 
 
 @CASES.case("event_create")

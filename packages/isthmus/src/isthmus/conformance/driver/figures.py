@@ -2,6 +2,7 @@
 
 import ctypes
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,13 +12,13 @@ from isthmus.conformance.driver.case import (
     MIB,
     Cases,
     allocated,
-    event_of,
+    each_device,
     pattern,
     pinned,
     require,
     require_bytes,
     require_status,
-    stream_of,
+    scratch,
 )
 from isthmus.conformance.driver.memory import require_once
 from isthmus.conformance.driver.order import NBYTES, TIMING
@@ -31,11 +32,7 @@ RESOLUTION = 0.01  # milliseconds, of event_elapsed()
 
 def free_of(driver: Driver) -> list[int]:
     """Return the free memory of every device; the last is current afterwards."""
-    found = []
-    for index in range(driver.count()):
-        driver.device_set(index)
-        found.append(driver.memory()[0])
-    return found
+    return [driver.memory()[0] for _ in each_device(driver)]
 
 
 @CASES.case("device_memory")
@@ -52,33 +49,26 @@ def memory_of_every_device(device: Device) -> None:
         driver.memory_free(address)
         return nbytes <= taken.pop(index) <= nbytes + 16 * MIB and not any(taken)
 
-    try:
-        for index in range(driver.count()):
-            require_once(
-                lambda index=index: only_its_own(index),  # type: ignore[misc]
-                f"an allocation on device {index} did not lower its free memory by its size, or that of another too",
-            )
-    finally:
-        driver.device_set(device.index)
+    for index in range(driver.count()):
+        require_once(
+            partial(only_its_own, index),
+            f"an allocation on device {index} did not lower its free memory by its size, or that of another too",
+        )
 
 
 @CASES.case("device_memory")
 def totals_agree(device: Device) -> None:
     """device_memory()'s total is 3/4 to 1 of total_memory on every device, and allocations do not change it."""
     driver = device.driver
-    try:
-        for index in range(driver.count()):
-            driver.device_set(index)
-            free, total = driver.memory()
-            most = driver.properties(index).total_memory
-            figures = f"device {index}: free {free}, total {total}, total_memory {most}"
-            require(free <= total <= most and total >= 3 * most // 4, figures)
-            address = driver.made("memory_allocate", MIB)
-            found = driver.memory()[1]
-            driver.memory_free(address)
-            require(found == total, f"device {index}: total {total}, and {found} after an allocation")
-    finally:
-        driver.device_set(device.index)
+    for index in each_device(driver):
+        free, total = driver.memory()
+        most = driver.properties(index).total_memory
+        figures = f"device {index}: free {free}, total {total}, total_memory {most}"
+        require(free <= total <= most and total >= 3 * most // 4, figures)
+        address = driver.made("memory_allocate", MIB)
+        found = driver.memory()[1]
+        driver.memory_free(address)
+        require(found == total, f"device {index}: total {total}, and {found} after an allocation")
 
 
 @CASES.case("device_memory")
@@ -101,10 +91,7 @@ def free_memory_is_there(device: Device) -> None:
 def elapsed_adds_up(device: Device) -> None:
     """The times between successive events add up to the time from the first to the last."""
     driver = device.driver
-    with ExitStack() as stack:
-        stream = stack.enter_context(stream_of(device))
-        address = stack.enter_context(allocated(device, NBYTES))
-        events = [stack.enter_context(event_of(device, TIMING)) for _ in range(EVENTS)]
+    with scratch(device, NBYTES, events=EVENTS, flags=TIMING) as (stream, *events, address):
         for event in events:
             driver.event_record(event, stream)
             driver.set_async(address, 1, NBYTES // 8, stream)
@@ -119,24 +106,19 @@ def elapsed_adds_up(device: Device) -> None:
         )
 
 
-def check_refused(device: Device, function: str, address: int, what: str) -> None:
-    """Require that a free fails and changes neither an allocation nor the free memory."""
-    with allocated(device, MIB) as other:
-        device.write(other, pattern(MIB))
-
-        def refuses() -> bool:
-            before = device.driver.memory()[0]
-            require_status(device.driver, Status.INVALID_ARGUMENT, function, address)
-            return device.driver.memory()[0] == before
-
-        require_once(refuses, f"{function}() of {what} changed the free memory")
-        require_bytes(device.read(other, MIB), pattern(MIB), f"memory after {function}() of {what}")
-
-
 def check_frees(device: Device, function: str, addresses: dict[str, int]) -> None:
-    """Check a function that frees with addresses that it must refuse."""
+    """Require that a free of these addresses fails and changes neither an allocation nor the free memory."""
+
+    def refuses(address: int) -> bool:
+        before = device.driver.memory()[0]
+        require_status(device.driver, Status.INVALID_ARGUMENT, function, address)
+        return device.driver.memory()[0] == before
+
     for what, address in addresses.items():
-        check_refused(device, function, address, what)
+        with allocated(device, MIB) as other:
+            device.write(other, pattern(MIB))
+            require_once(partial(refuses, address), f"{function}() of {what} changed the free memory")
+            require_bytes(device.read(other, MIB), pattern(MIB), f"memory after {function}() of {what}")
 
 
 @CASES.case("memory_free")

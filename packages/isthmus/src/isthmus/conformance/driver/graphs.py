@@ -10,18 +10,16 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     HOST_FUNCTIONS,
     Cases,
-    allocated,
     copy_in,
     copy_out,
-    event_of,
     gate,
     pinned,
     require,
     require_bytes,
     require_status,
-    stream_of,
+    scratch,
 )
-from isthmus.conformance.driver.collectives import FLOAT32, SUM, Rank, on_ranks, values
+from isthmus.conformance.driver.collectives import FLOAT32, SUM, Rank, on_each_rank, values
 from isthmus.drivers.interface import CopyKind, Status
 
 CASES = Cases()
@@ -44,21 +42,11 @@ def run(device: Device, graph: list[int], stream: int) -> None:
     device.driver.stream_synchronize(stream)
 
 
-def require_value(device: Device, address: int, value: int, what: str) -> None:
-    """Raise Violation unless every byte has the value."""
-    require_bytes(device.read(address, NBYTES), np.full(NBYTES, value, np.uint8), what)
-
-
 @CASES.case("graph_begin")
 def kept(device: Device) -> None:
     """Captured work does not run at once; it runs at each launch, on any stream, in the order of its capture."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        stream_of(device) as other,
-        allocated(device, NBYTES) as first,
-        allocated(device, NBYTES) as second,
-    ):
+    with scratch(device, NBYTES, NBYTES, streams=2) as (stream, other, first, second):
         driver.set_async(first, 1, NBYTES, stream)
         driver.set_async(second, 1, NBYTES, stream)
         driver.stream_synchronize(stream)
@@ -67,12 +55,12 @@ def kept(device: Device) -> None:
             driver.copy_async(second, first, NBYTES, CopyKind.DEVICE_TO_DEVICE, stream)
             driver.set_async(first, 9, NBYTES, stream)
         driver.stream_synchronize(stream)
-        require_value(device, first, 1, "before the first launch")
+        require_bytes(device.read(first, NBYTES), 1, "before the first launch")
         for used in (stream, other, 0):
             driver.set_async(second, 1, NBYTES, used)
             run(device, graph, used)
-            require_value(device, first, 9, "after a launch")
-            require_value(device, second, 7, "the copy, after a launch")
+            require_bytes(device.read(first, NBYTES), 9, "after a launch")
+            require_bytes(device.read(second, NBYTES), 7, "the copy, after a launch")
         driver.graph_destroy(graph[0])
 
 
@@ -80,11 +68,7 @@ def kept(device: Device) -> None:
 def ordered(device: Device) -> None:
     """A launch runs after earlier work of its stream and before later work."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        allocated(device, NBYTES) as source,
-        allocated(device, NBYTES) as target,
-    ):
+    with scratch(device, NBYTES, NBYTES) as (stream, source, target):
         with graph_of(device, stream) as graph:
             driver.copy_async(target, source, NBYTES, CopyKind.DEVICE_TO_DEVICE, stream)
         for value in (3, 4, 5):
@@ -92,19 +76,19 @@ def ordered(device: Device) -> None:
             driver.graph_launch(graph[0], stream)
             driver.set_async(source, 0, NBYTES, stream)
             driver.stream_synchronize(stream)
-            require_value(device, target, value, "after a launch between two fills")
+            require_bytes(device.read(target, NBYTES), value, "after a launch between two fills")
         driver.set_async(source, 6, NBYTES, stream)
         driver.graph_launch(graph[0], stream)
         driver.graph_destroy(graph[0])
         driver.stream_synchronize(stream)
-        require_value(device, target, 6, "when the graph was destroyed after its launch")
+        require_bytes(device.read(target, NBYTES), 6, "when the graph was destroyed after its launch")
 
 
 @CASES.case("graph_launch", HOST_FUNCTIONS)
 def enqueued(device: Device) -> None:
     """graph_launch() only enqueues: it does not wait for earlier work of its stream."""
     driver = device.driver
-    with stream_of(device) as stream, allocated(device, NBYTES) as address:
+    with scratch(device, NBYTES) as (stream, address):
         driver.set_async(address, 1, NBYTES, stream)
         with graph_of(device, stream) as graph:
             driver.set_async(address, 2, NBYTES, stream)
@@ -112,7 +96,7 @@ def enqueued(device: Device) -> None:
             driver.graph_launch(graph[0], stream)
             require(driver.status("stream_query", stream) == Status.NOT_READY, "it waited for earlier work")
         driver.stream_synchronize(stream)
-        require_value(device, address, 2, "after the launch")
+        require_bytes(device.read(address, NBYTES), 2, "after the launch")
         driver.graph_destroy(graph[0])
 
 
@@ -121,8 +105,7 @@ def pinned_memory(device: Device) -> None:
     """A launch reads and writes pinned memory as it is then, not as it was at the capture."""
     driver = device.driver
     with (
-        stream_of(device) as stream,
-        allocated(device, NBYTES) as address,
+        scratch(device, NBYTES) as (stream, address),
         pinned(driver, NBYTES) as read,
         pinned(driver, NBYTES) as written,
     ):
@@ -133,7 +116,7 @@ def pinned_memory(device: Device) -> None:
         for value in (2, 3):
             read[:], written[:] = value, 0
             run(device, graph, stream)
-            require_bytes(written, np.full(NBYTES, value, np.uint8), "after a launch")
+            require_bytes(written, value, "after a launch")
         driver.graph_destroy(graph[0])
 
 
@@ -141,14 +124,7 @@ def pinned_memory(device: Device) -> None:
 def forked(device: Device) -> None:
     """A stream that waits for an event of the capture joins it, and has left it after graph_end()."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        stream_of(device) as side,
-        event_of(device) as fork,
-        event_of(device) as join,
-        allocated(device, NBYTES) as first,
-        allocated(device, NBYTES) as second,
-    ):
+    with scratch(device, NBYTES, NBYTES, streams=2, events=2) as (stream, side, fork, join, first, second):
         driver.set_async(second, 1, NBYTES, stream)
         driver.stream_synchronize(stream)
         with graph_of(device, stream) as graph:
@@ -163,10 +139,10 @@ def forked(device: Device) -> None:
             driver.set_async(first, 2, NBYTES, stream)
         require(driver.made("graph_capturing", side) == 0, "the side stream is still captured")
         driver.stream_synchronize(side)
-        require_value(device, second, 1, "before the launch")
+        require_bytes(device.read(second, NBYTES), 1, "before the launch")
         run(device, graph, side)
-        require_value(device, first, 2, "after the launch")
-        require_value(device, second, 8, "the copy of the side stream, after the launch")
+        require_bytes(device.read(first, NBYTES), 2, "after the launch")
+        require_bytes(device.read(second, NBYTES), 8, "the copy of the side stream, after the launch")
         driver.graph_destroy(graph[0])
 
 
@@ -174,12 +150,7 @@ def forked(device: Device) -> None:
 def unjoined(device: Device) -> None:
     """graph_end() fails if work of a stream that joined was not waited for; the capture ends all the same."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        stream_of(device) as side,
-        event_of(device) as fork,
-        allocated(device, NBYTES) as address,
-    ):
+    with scratch(device, NBYTES, streams=2, events=1) as (stream, side, fork, address):
         driver.graph_begin(stream)
         driver.event_record(fork, stream)
         driver.stream_wait_event(side, fork)
@@ -195,12 +166,7 @@ def refused(device: Device) -> None:
     """Calls that wait for captured work, or make it wait for other work, are refused, as is the default stream."""
     driver = device.driver
     host = np.zeros(NBYTES, np.uint8)
-    with (
-        stream_of(device) as stream,
-        event_of(device) as event,
-        event_of(device) as outside,
-        allocated(device, NBYTES) as address,
-    ):
+    with scratch(device, NBYTES, events=2) as (stream, event, outside, address):
         driver.event_record(outside, 0)
         require_status(driver, Status.INVALID_ARGUMENT, "graph_begin", 0)
         with graph_of(device, stream) as graph:
@@ -221,20 +187,17 @@ def refused(device: Device) -> None:
 
 
 @CASES.case("graph_launch", "comm_unique_id")
-def collective(device: Device) -> None:
+@on_each_rank
+def collective(here: Rank) -> None:
     """A captured collective runs on all ranks at each launch."""
-
-    def body(here: Rank) -> None:
-        driver = here.driver
-        target = here.place(values(here.rank, COUNT))
-        driver.graph_begin(here.stream)
-        driver.all_reduce(target, target, COUNT, FLOAT32, SUM, None, here.comm, here.stream)
-        graph = driver.made("graph_end", here.stream)
-        whole = sum(values(rank, COUNT) for rank in range(here.world))
-        here.require(target, values(here.rank, COUNT), "before the launch")
-        for i in range(3):
-            driver.graph_launch(graph, here.stream)
-            here.require(target, (whole * here.world**i).astype(np.float32), f"after launch {i}")
-        driver.graph_destroy(graph)
-
-    on_ranks(device, body)
+    driver = here.driver
+    target = here.place(values(here.rank, COUNT))
+    driver.graph_begin(here.stream)
+    driver.all_reduce(target, target, COUNT, FLOAT32, SUM, None, here.comm, here.stream)
+    graph = driver.made("graph_end", here.stream)
+    whole = sum(values(rank, COUNT) for rank in range(here.world))
+    here.require(target, values(here.rank, COUNT), "before the launch")
+    for i in range(3):
+        driver.graph_launch(graph, here.stream)
+        here.require(target, (whole * here.world**i).astype(np.float32), f"after launch {i}")
+    driver.graph_destroy(graph)

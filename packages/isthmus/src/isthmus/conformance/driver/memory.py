@@ -11,6 +11,7 @@ from isthmus.conformance.driver.case import (
     MIB,
     Cases,
     allocated,
+    each_device,
     on_thread,
     pattern,
     pinned,
@@ -150,15 +151,12 @@ def free_keeps_the_current_device(device: Device) -> None:
     driver = device.driver
     others = [index for index in range(driver.count()) if index != device.index]
     address = driver.made("memory_allocate", MIB)
-    try:
-        driver.device_set(others[0])
-        own = driver.made("memory_allocate", MIB)
-        for name, freed in (("its", own), ("the first", address)):
-            driver.memory_free(freed)
-            found = current(driver)
-            require(found == others[0], f"{found} after freeing {name} device's memory, not {others[0]}")
-    finally:
-        driver.device_set(device.index)
+    driver.device_set(others[0])
+    own = driver.made("memory_allocate", MIB)
+    for name, freed in (("its", own), ("the first", address)):
+        driver.memory_free(freed)
+        found = current(driver)
+        require(found == others[0], f"{found} after freeing {name} device's memory, not {others[0]}")
 
 
 @CASES.case("host_allocate")
@@ -175,16 +173,12 @@ def pinned_memory(device: Device) -> None:
 def attributes_of_device_memory(device: Device) -> None:
     """pointer_attributes() of every address in an allocation returns device memory and its device."""
     driver = device.driver
-    try:
-        for index in range(driver.count()):
-            driver.device_set(index)
-            address = driver.made("memory_allocate", 4097)
-            for offset in (0, 1, 2048, 4096):
-                found, expected = driver.attributes(address + offset), (MemoryKind.DEVICE, index)
-                require(found == expected, f"at offset {offset} of 4097: {found}, expected {expected}")
-            driver.memory_free(address)
-    finally:
-        driver.device_set(device.index)
+    for index in each_device(driver):
+        address = driver.made("memory_allocate", 4097)
+        for offset in (0, 1, 2048, 4096):
+            found, expected = driver.attributes(address + offset), (MemoryKind.DEVICE, index)
+            require(found == expected, f"at offset {offset} of 4097: {found}, expected {expected}")
+        driver.memory_free(address)
 
 
 @CASES.case("pointer_attributes")

@@ -4,8 +4,6 @@ import ctypes
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     HELD_SECONDS,
@@ -16,6 +14,7 @@ from isthmus.conformance.driver.case import (
     pinned,
     require,
     require_bytes,
+    scratch,
     stream_of,
 )
 from isthmus.drivers.interface import Status
@@ -32,11 +31,6 @@ def enqueue_fills(device: Device, address: int, value: int, stream: int) -> None
         device.driver.set_async(address, value ^ ((FILLS - 1 - i) & 0xFF), NBYTES, stream)
 
 
-def require_filled(device: Device, address: int, value: int, what: str) -> None:
-    """Raise Violation unless the work is done."""
-    require_bytes(device.read(address, NBYTES), np.full(NBYTES, value, np.uint8), what)
-
-
 def wait_until_done(device: Device, function: str, handle: int) -> None:
     """Call a query function until it returns ISTHMUS_OK."""
     end = time.monotonic() + HELD_SECONDS
@@ -51,7 +45,7 @@ def check_waiting(device: Device, wait: Callable[[int], object], what: str) -> N
         for i, used in enumerate((stream, 0, stream, 0)):
             enqueue_fills(device, address, 64 + i, used)
             wait(used)
-            require_filled(device, address, 64 + i, what)
+            require_bytes(device.read(address, NBYTES), 64 + i, what)
 
 
 @CASES.case("stream_synchronize")
@@ -103,10 +97,7 @@ def stream_wait_event(device: Device) -> None:
     """A stream that waits for an event sees the results of the captured work."""
     driver = device.driver
     with (
-        stream_of(device) as maker,
-        stream_of(device) as user,
-        event_of(device) as event,
-        allocated(device, NBYTES) as address,
+        scratch(device, NBYTES, streams=2, events=1) as (maker, user, event, address),
         pinned(driver, NBYTES) as seen,
     ):
         for value, (first, second) in enumerate([(maker, user), (maker, 0), (0, user)] * 2, start=64):
@@ -115,7 +106,7 @@ def stream_wait_event(device: Device) -> None:
             driver.stream_wait_event(second, event)
             copy_out(driver, seen, address, second)
             driver.stream_synchronize(second)
-            require_bytes(seen.copy(), np.full(NBYTES, value, np.uint8), "what the waiting stream read")
+            require_bytes(seen.copy(), value, "what the waiting stream read")
             driver.device_synchronize()
 
 
@@ -151,7 +142,7 @@ def unrecorded_event(device: Device) -> None:
         device.driver.stream_wait_event(stream, event)
         enqueue_fills(device, address, 65, stream)
         wait_until_done(device, "stream_query", stream)
-        require_filled(device, address, 65, "work after the wait")
+        require_bytes(device.read(address, NBYTES), 65, "work after the wait")
 
 
 @CASES.case("stream_destroy")
@@ -162,19 +153,14 @@ def stream_destroy(device: Device) -> None:
         enqueue_fills(device, address, 66, stream)
         device.driver.stream_destroy(stream)
         device.driver.device_synchronize()
-        require_filled(device, address, 66, "work of the destroyed stream")
+        require_bytes(device.read(address, NBYTES), 66, "work of the destroyed stream")
 
 
 @CASES.case("event_elapsed")
 def event_elapsed(device: Device) -> None:
     """event_elapsed() returns milliseconds: positive, and at most the time on the host."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        event_of(device, TIMING) as start,
-        event_of(device, TIMING) as end,
-        allocated(device, NBYTES) as address,
-    ):
+    with scratch(device, NBYTES, events=2, flags=TIMING) as (stream, start, end, address):
         began = time.monotonic()
         driver.event_record(start, stream)
         enqueue_fills(device, address, 67, stream)

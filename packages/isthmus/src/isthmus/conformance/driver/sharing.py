@@ -36,11 +36,7 @@ NBYTES = 3 * MIB + 5
 
 
 class Peer:
-    """The second process.
-
-    Args:
-        device: the device that it uses too.
-    """
+    """The second process, which uses the device too."""
 
     def __init__(self, device: Device) -> None:
         command = [sys.executable, "-m", __name__, device.driver.path, device.name, str(device.index)]
@@ -106,7 +102,7 @@ def memory(device: Device) -> None:
         require_bytes(device.read(address, NBYTES), pattern(NBYTES, 3), "what the importer wrote")
         peer.ask("memory_close")
         require_bytes(device.read(address, NBYTES), pattern(NBYTES, 3), "after the importer closed it")
-        require_bytes(device.read(first, NBYTES), np.zeros(NBYTES, np.uint8), "memory that was not exported")
+        require_bytes(device.read(first, NBYTES), 0, "memory that was not exported")
 
 
 @CASES.case("event_export", "event_import", HOST_FUNCTIONS)

@@ -2,7 +2,6 @@
 
 import ctypes
 import threading
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from isthmus.conformance.driver.case import (
     allocated,
     copy_in,
     copy_out,
+    each_device,
     event_of,
     gate,
     host_function,
@@ -24,6 +24,7 @@ from isthmus.conformance.driver.case import (
     pinned,
     require,
     require_bytes,
+    scratch,
     stream_of,
 )
 from isthmus.drivers.interface import CopyKind, Status
@@ -34,8 +35,7 @@ CASES = Cases()
 @CASES.case("stream_create")
 def handles(device: Device) -> None:
     """Streams have distinct handles."""
-    with ExitStack() as stack:
-        found = [stack.enter_context(stream_of(device)) for _ in range(32)]
+    with scratch(device, streams=32) as found:
         require(0 not in found, "a handle is null")
         require(len(set(found)) == len(found), "two streams have the same handle")
 
@@ -103,46 +103,38 @@ def synchronize_streams_of_another_thread(device: Device) -> None:
         driver.device_set(index)
         return driver.made("stream_create", 0)
 
-    try:
-        for index in range(driver.count()):
-            stream = on_thread(lambda index=index: create(index))  # type: ignore[misc]
-            driver.device_set(index)
-            done: list[int] = []
-            with gate(driver, stream) as open_gate:
-                wait = host_function(driver, stream, lambda done=done: done.append(1))  # type: ignore[misc]
-                threading.Timer(WAIT_SECONDS, open_gate).start()
-                driver.device_synchronize()
-                require(done == [1], f"on device {index} it returned before the work was done")
-            wait()
-            driver.stream_destroy(stream)
-    finally:
-        driver.device_set(device.index)
+    for index in each_device(driver):
+        stream = on_thread(lambda index=index: create(index))  # type: ignore[misc]
+        done: list[int] = []
+        with gate(driver, stream) as open_gate:
+            wait = host_function(driver, stream, lambda done=done: done.append(1))  # type: ignore[misc]
+            threading.Timer(WAIT_SECONDS, open_gate).start()
+            driver.device_synchronize()
+            require(done == [1], f"on device {index} it returned before the work was done")
+        wait()
+        driver.stream_destroy(stream)
 
 
 @CASES.case("stream_create", HOST_FUNCTIONS)
 def independence(device: Device) -> None:
     """Streams, the default stream included, do not wait for each other."""
-    with ExitStack() as stack:
-        first, second = (stack.enter_context(stream_of(device)) for _ in range(2))
-        address = stack.enter_context(allocated(device, MIB))
+    with scratch(device, MIB, streams=2) as (first, second, address):
         for held, free in ((first, second), (first, 0), (0, first)):
             with gate(device.driver, held, "a stream"):
                 device.driver.set_async(address, 9, MIB, free)
                 device.driver.stream_synchronize(free)
-                require_bytes(
-                    device.read(address, MIB), np.full(MIB, 9, np.uint8), "a fill on the free stream"
-                )
+                require_bytes(device.read(address, MIB), 9, "a fill on the free stream")
 
 
 @CASES.case("stream_wait_event", HOST_FUNCTIONS)
 def wait_event(device: Device) -> None:
     """Later work waits for the work that the event captured on another stream."""
     driver = device.driver
-    with ExitStack() as stack:
-        maker, user = (stack.enter_context(stream_of(device)) for _ in range(2))
-        event = stack.enter_context(event_of(device))
-        address = stack.enter_context(allocated(device, MIB))
-        source, seen = (stack.enter_context(pinned(driver, MIB)) for _ in range(2))
+    with (
+        scratch(device, MIB, streams=2, events=1) as (maker, user, event, address),
+        pinned(driver, 2 * MIB) as host,
+    ):
+        source, seen = host[:MIB], host[MIB:]
         source[:], seen[:] = pattern(MIB), 0
         device.write(address, np.zeros(MIB, np.uint8))
         with gate(driver, maker, "stream_wait_event()"):
@@ -200,7 +192,6 @@ def wait_for_another_device(device: Device) -> None:
         wait()
     driver.event_destroy(event)
     driver.stream_destroy(maker)
-    driver.device_set(device.index)
 
 
 @CASES.case("stream_destroy", HOST_FUNCTIONS)
@@ -215,7 +206,7 @@ def destroy_with_work(device: Device) -> None:
             threading.Timer(WAIT_SECONDS, open_gate).start()
             driver.stream_destroy(stream)
         driver.device_synchronize()
-        require_bytes(device.read(address, MIB), np.full(MIB, 3, np.uint8), "what the destroyed stream wrote")
+        require_bytes(device.read(address, MIB), 3, "what the destroyed stream wrote")
 
 
 @CASES.case("stream_default", HOST_FUNCTIONS)
@@ -232,23 +223,18 @@ def default_handle(device: Device) -> None:
 def default_stream_of_every_device(device: Device) -> None:
     """A null stream is the default stream of the current device, not of another."""
     driver = device.driver
-    try:
-        for held, other in ((1, 0), (0, 1)):
+    for held, other in ((1, 0), (0, 1)):
+        driver.device_set(other)
+        driver.stream_synchronize(0)  # waits for work that other cases have left
+        driver.device_set(held)
+        with gate(driver, 0):
+            busy = driver.status("stream_query", 0)
             driver.device_set(other)
-            driver.stream_synchronize(0)  # waits for work that other cases have left
+            idle = driver.status("stream_query", 0)
             driver.device_set(held)
-            with gate(driver, 0):
-                busy = driver.status("stream_query", 0)
-                driver.device_set(other)
-                idle = driver.status("stream_query", 0)
-                driver.device_set(held)
-            require(
-                busy == Status.NOT_READY, f"with work on device {held} its default stream was {busy.name}"
-            )
-            require(idle == Status.OK, f"with work on device {held} that of device {other} was {idle.name}")
-            driver.stream_synchronize(0)
-    finally:
-        driver.device_set(device.index)
+        require(busy == Status.NOT_READY, f"with work on device {held} its default stream was {busy.name}")
+        require(idle == Status.OK, f"with work on device {held} that of device {other} was {idle.name}")
+        driver.stream_synchronize(0)
 
 
 @CASES.case("stream_priority_range")
@@ -270,10 +256,8 @@ def priorities(device: Device) -> None:
 def host_function_in_order(device: Device) -> None:
     """A host function runs after earlier work, and later work waits for it."""
     driver = device.driver
-    with ExitStack() as stack:
-        stream = stack.enter_context(stream_of(device))
-        address = stack.enter_context(allocated(device, MIB))
-        source, seen = (stack.enter_context(pinned(driver, MIB)) for _ in range(2))
+    with scratch(device, MIB) as (stream, address), pinned(driver, 2 * MIB) as host:
+        source, seen = host[:MIB], host[MIB:]
         source[:], seen[:] = pattern(MIB, 1), 0
         copy_in(driver, address, source, stream)
         copy_out(driver, seen, address, stream)

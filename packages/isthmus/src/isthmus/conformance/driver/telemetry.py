@@ -61,15 +61,12 @@ def until(holds: Callable[[], bool], device: Device, index: int) -> bool:
             for value in range(FILLS):
                 driver.set_async(address, value, nbytes, stream)
             driver.stream_synchronize(stream)
-            if holds():
-                return True
-            if time.monotonic() >= end:
-                return False
+            if (held := holds()) or time.monotonic() >= end:
+                return held
     finally:
         driver.device_synchronize()
         driver.stream_destroy(stream)
         driver.memory_free(address)
-        driver.device_set(device.index)
 
 
 @CASES.case("telemetry")

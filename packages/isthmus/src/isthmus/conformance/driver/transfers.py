@@ -13,6 +13,7 @@ from isthmus.conformance.driver.case import (
     pattern,
     pinned,
     require_bytes,
+    scratch,
     stream_of,
 )
 from isthmus.conformance.driver.order import NBYTES, enqueue_fills
@@ -26,12 +27,7 @@ HUGE = 64 * MIB + 3
 def check_order(device: Device, kind: CopyKind) -> None:
     """Check copies between a write of their source that comes before them and one that comes after."""
     driver = device.driver
-    with (
-        stream_of(device) as stream,
-        allocated(device, NBYTES) as first,
-        allocated(device, NBYTES) as second,
-        pinned(driver, NBYTES) as host,
-    ):
+    with scratch(device, NBYTES, NBYTES) as (stream, first, second), pinned(driver, NBYTES) as host:
         address = host.ctypes.data
         source = address if kind == CopyKind.HOST_TO_DEVICE else first
         target = address if kind == CopyKind.DEVICE_TO_HOST else second
@@ -48,7 +44,7 @@ def check_order(device: Device, kind: CopyKind) -> None:
             write(100 + value)
             driver.stream_synchronize(stream)
             found = host.copy() if kind == CopyKind.DEVICE_TO_HOST else device.read(second, NBYTES)
-            require_bytes(found, np.full(NBYTES, value, np.uint8), "a copy between two writes of its source")
+            require_bytes(found, value, "a copy between two writes of its source")
 
 
 @CASES.case("copy_async")
@@ -88,7 +84,7 @@ def pageable_target(device: Device) -> None:
     with stream_of(device) as stream, allocated(device, NBYTES) as address:
         enqueue_fills(device, address, 7, stream)
         copy_out(device.driver, found, address, stream)
-        require_bytes(found.copy(), np.full(NBYTES, 7, np.uint8), "when the call returned")
+        require_bytes(found.copy(), 7, "when the call returned")
 
 
 def huge_pattern() -> Bytes:
@@ -117,12 +113,7 @@ def huge_work(device: Device) -> str | None:
     if driver.memory()[0] < 3 * HUGE:
         return f"needs {3 * HUGE >> 20} MiB of free memory"
     data = huge_pattern()
-    with (
-        stream_of(device) as stream,
-        allocated(device, HUGE) as first,
-        allocated(device, HUGE) as second,
-        pinned(driver, HUGE) as host,
-    ):
+    with scratch(device, HUGE, HUGE) as (stream, first, second), pinned(driver, HUGE) as host:
         host[:] = data
         copy_in(driver, first, host, stream)
         driver.copy_async(second, first, HUGE, CopyKind.DEVICE_TO_DEVICE, stream)
@@ -134,5 +125,5 @@ def huge_work(device: Device) -> str | None:
         require_bytes(host, data, "to the device, within it and back")
         copy_out(driver, host, first, stream)
         driver.stream_synchronize(stream)
-        require_bytes(host, np.full(HUGE, 9, np.uint8), "the fill")
+        require_bytes(host, 9, "the fill")
     return None
