@@ -9,7 +9,7 @@ import torch
 from tests.runtime import opapi
 from tests.runtime.hccl_jobs import Rank, on_ranks
 from tests.runtime.runtime import acl, hccl
-from tests.runtime.tensors import positive, real, whole
+from tests.runtime.tensors import codes, positive, real, whole
 
 RANKS = 2
 
@@ -45,10 +45,6 @@ def compare(name: str, inputs: list[dict[str, Any]], expected: list[dict[str, to
             torch.testing.assert_close(outputs[key], value.float(), rtol=1e-4, atol=1e-4)
 
     on_ranks(work)
-
-
-def codes(*shape: int) -> torch.Tensor:
-    return whole(*shape, low=-128, high=128).to(torch.int8)
 
 
 def each(make: Callable[[], Any]) -> list[Any]:

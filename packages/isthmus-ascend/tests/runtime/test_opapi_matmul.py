@@ -9,15 +9,7 @@ from torch.nn import functional as F
 
 from tests.runtime import opapi
 from tests.runtime.opapi import check, named
-from tests.runtime.tensors import positive, real, whole
-
-
-def codes(*shape: int) -> torch.Tensor:
-    return whole(*shape, low=-128, high=128).to(torch.int8)
-
-
-def quantised(value: torch.Tensor) -> torch.Tensor:
-    return value.round().clamp(-128, 127).to(torch.int8)
+from tests.runtime.tensors import codes, positive, quantised, real, whole
 
 
 def packed(scale: torch.Tensor) -> torch.Tensor:

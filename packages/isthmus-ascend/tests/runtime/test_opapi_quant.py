@@ -6,12 +6,8 @@ from torch.nn import functional as F
 
 from tests.runtime import opapi
 from tests.runtime.opapi import check
-from tests.runtime.tensors import positive, real, whole
+from tests.runtime.tensors import positive, quantised, real, whole
 from tests.runtime.test_opapi_errors import refused
-
-
-def quantised(value: torch.Tensor, low: int = -128, high: int = 127) -> torch.Tensor:
-    return value.round().clamp(low, high).to(torch.int8)
 
 
 def by_row(value: torch.Tensor, dim: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
