@@ -201,9 +201,13 @@ def call(name: str, *arguments: Any, shapes: Sequence[str] = ()) -> dict[str, li
 
 def named(name: str, **arguments: Any) -> None:
     """Call a function by the names of its parameters; those left out are null, 0 or empty."""
-    parameters = [(kind, parameter) for kind, parameter in ROWS[name].parameters]
-    assert arguments.keys() <= {parameter for _, parameter in parameters}
-    call(name, *(arguments.get(parameter, ABSENT.get(kind)) for kind, parameter in parameters))
+    call(name, *in_order(ROWS[name], arguments))
+
+
+def in_order(row: Row, arguments: dict[str, Any]) -> list[Any]:
+    """Return a row's arguments from those of some names; the others are null, 0 or empty."""
+    assert arguments.keys() <= {parameter for _, parameter in row.parameters}
+    return [arguments.get(parameter, ABSENT.get(kind)) for kind, parameter in row.parameters]
 
 
 def check(name: str, expected: dict[str, Any], tolerance: float = 1e-5, **inputs: Any) -> None:
