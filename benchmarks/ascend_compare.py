@@ -13,8 +13,6 @@ import argparse
 import json
 import os
 import signal
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from workers import Worker
 
 ROOT = Path(__file__).resolve().parents[1]
 NPU = ROOT / "build/torch_npu"
@@ -60,7 +60,7 @@ def calls(device: str) -> dict[str, Callable[[], object]]:
     }
 
 
-class Worker:
+class Side:
     """Does what is asked on one side."""
 
     def __init__(self, device: str) -> None:
@@ -147,7 +147,7 @@ def environment(name: str) -> dict[str, str]:
     """Return the variables of a peer's process."""
     from isthmus_ascend.environment import variables
 
-    found = {**os.environ, **variables()}
+    found = variables()
     paths = [str(ROOT), *([str(NPU)] if name in QUEUES else [])]
     found["PYTHONPATH"] = os.pathsep.join(paths)
     found["ISTHMUS_DRIVER"] = "ascend" if name == OURS else "none"
@@ -156,36 +156,26 @@ def environment(name: str) -> dict[str, str]:
     return found
 
 
-class Peer:
+LOST = "ascend_compare: %s ended with code {code}; see its error above"
+
+
+class Peer(Worker):
     """A worker's process, stopped except while it answers: threads that poll would slow the others."""
 
     def __init__(self, name: str) -> None:
         device = "cpu" if name == "cpu" else "chip" if name == OURS else "npu"
-        self._name = name
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", device],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(name),
-        )
+        super().__init__(__file__, LOST % name, "--worker", device, **environment(name))
 
     def ask(self, *request: object) -> None:
         """Send a request."""
-        assert self._process.stdin is not None
-        self._process.send_signal(signal.SIGCONT)
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        self.process.send_signal(signal.SIGCONT)
+        super().ask(*request)
 
     def answer(self) -> Any:
         """Return the answer to the oldest request."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            code = self._process.wait()
-            raise SystemExit(f"ascend_compare: {self._name} ended with code {code}; see its error above")
-        self._process.send_signal(signal.SIGSTOP)
-        return json.loads(line)
+        answer = super().answer()
+        self.process.send_signal(signal.SIGSTOP)
+        return answer
 
     def do(self, *request: object) -> Any:
         """Return the answer to a request."""
@@ -193,11 +183,9 @@ class Peer:
         return self.answer()
 
     def close(self) -> None:
-        """Stop the process."""
-        assert self._process.stdin is not None
-        self._process.send_signal(signal.SIGCONT)
-        self._process.stdin.close()
-        self._process.wait()
+        """End the process."""
+        self.process.send_signal(signal.SIGCONT)
+        super().close()
 
 
 def best(ratios: dict[str, float]) -> str:
@@ -319,23 +307,14 @@ IMPORT = "import time; start = time.process_time(); import torch; {}; print(time
 
 def measure_import(rounds: int) -> dict[str, Any]:
     """Return the row of the CPU time that each side adds to `import torch`."""
-    names = ("cpu", OURS, *QUEUES)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(rounds):
-        for name in names:
-            code = IMPORT.format("import torch_npu" if name in QUEUES else "pass")
-            done = subprocess.run(
-                [sys.executable, "-c", code],
-                capture_output=True,
-                text=True,
-                check=True,
-                env=environment(name),
-            )
-            seconds[name].append(float(done.stdout.splitlines()[-1]))
-    added = {
-        name: statistics.median(a - b for a, b in zip(seconds[name], seconds["cpu"], strict=True)) * 1e3
-        for name in names[1:]
-    }
+    from harness import difference, in_process, interleave
+
+    peers = {}
+    for name in ("cpu", OURS, *QUEUES):
+        code = IMPORT.format("import torch_npu" if name in QUEUES else "pass")
+        peers[name] = in_process("-c", code, **environment(name))
+    times = interleave(peers, rounds=rounds, warm_up=0)
+    added = {name: difference(times[name], times["cpu"]) * 1e3 for name in (OURS, *QUEUES)}
     return {
         "what": "import",
         "unit": "ms of CPU time added to `import torch`",
@@ -380,7 +359,7 @@ def main() -> None:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        Worker(options.worker).serve()
+        Side(options.worker).serve()
         return
     if not NPU.is_dir():
         raise SystemExit("ascend_compare: build/torch_npu is absent; `make ascend-compare` installs it")

@@ -8,14 +8,13 @@ import argparse
 import ctypes
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from harness import difference, interleave, print_table, ratio, save
+from harness import difference, in_process, interleave, print_table, ratio, save
 from torch.utils.cpp_extension import include_paths, library_paths
 
 from isthmus_ascend.environment import LIBRARIES
@@ -40,20 +39,17 @@ def compiled(folder: str) -> ctypes.CDLL:
     target = Path(folder) / "ascend_overhead.so"
     system = [flag for path in include_paths() for flag in ("-isystem", path)]
     libraries = [f"-L{path}" for path in library_paths()]
-    subprocess.run(
-        [
-            *(os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-shared", "-fPIC", "-o", str(target)),
-            *(
-                *system,
-                str(Path(__file__).with_suffix(".cpp")),
-                *libraries,
-                f"-L{LIBRARIES}",
-                f"-Wl,-rpath,{LIBRARIES}",
-            ),
-            *("-lascendcl", "-lopapi", "-lc10", "-ltorch_cpu"),
-        ],
-        check=True,
-    )
+    libraries += [
+        f"-L{LIBRARIES}",
+        f"-Wl,-rpath,{LIBRARIES}",
+        "-lascendcl",
+        "-lopapi",
+        "-lc10",
+        "-ltorch_cpu",
+    ]
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-shared", "-fPIC", "-o", str(target)]
+    source = str(Path(__file__).with_suffix(".cpp"))
+    subprocess.run([*command, *system, source, *libraries], check=True)
     library = ctypes.CDLL(str(target))
     library.runtime_add.restype = library.aten_add.restype = ctypes.c_double
     return library
@@ -83,20 +79,13 @@ def measure_calls(rounds: int, calls: int) -> dict[str, Any]:
 
 def in_child(code: str) -> Callable[[], float]:
     """Make a peer that runs code below the runtime in a fresh interpreter and returns the printed seconds."""
-
-    def measure() -> float:
-        path = [str(ROOT), str(NPU), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, path)),
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            "ISTHMUS_BENCHMARK_LIBRARIES": str(LIBRARIES),
-        }
-        command = [sys.executable, "-m", "isthmus", "ascend", "run", "-c", code]
-        run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-        return float(run.stdout.split()[-1])
-
-    return measure
+    path = [str(ROOT), str(NPU), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return in_process(
+        *("-m", "isthmus", "ascend", "run", "-c", code),
+        PYTHONPATH=os.pathsep.join(filter(None, path)),
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+        ISTHMUS_BENCHMARK_LIBRARIES=str(LIBRARIES),
+    )
 
 
 def measure_import(rounds: int) -> dict[str, Any]:

@@ -5,12 +5,8 @@ finds none.
 """
 
 import argparse
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 
-from harness import difference, interleave, print_table, ratio, save
+from harness import difference, in_process, interleave, print_table, ratio, save
 
 # CPU time: waiting for a busy processor is not a cost of the autoload.
 MEASURE = "import time; start = time.process_time(); import torch; print(time.process_time() - start)"
@@ -26,25 +22,14 @@ UNFAIR = (
 )
 
 
-def in_child(code: str, **environment: str) -> Callable[[], float]:
-    """Make a peer that runs code in a fresh interpreter and returns the printed seconds."""
-
-    def measure() -> float:
-        command = [sys.executable, "-c", code]
-        env = {**os.environ, **environment}
-        return float(subprocess.run(command, capture_output=True, text=True, env=env, check=True).stdout)
-
-    return measure
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15, help="measured rounds (default 15)")
     options = parser.parse_args()
     peers = {
-        "without": in_child(MEASURE, TORCH_DEVICE_BACKEND_AUTOLOAD="0"),
-        "with": in_child(MEASURE, TORCH_DEVICE_BACKEND_AUTOLOAD="1"),
-        "search": in_child(SEARCH),
+        "without": in_process("-c", MEASURE, TORCH_DEVICE_BACKEND_AUTOLOAD="0"),
+        "with": in_process("-c", MEASURE, TORCH_DEVICE_BACKEND_AUTOLOAD="1"),
+        "search": in_process("-c", SEARCH),
     }
     times = interleave(peers, rounds=options.rounds)
     added = difference(times["with"], times["without"])

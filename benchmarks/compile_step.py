@@ -9,9 +9,7 @@ by rounding. Hence only the first loss must be bit-equal; later differences are 
 """
 
 import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 CPU, KEEPING, CHIP = "cpu, torch.compile", "cpu, torch.compile, malloc keeps memory", "chip, torch.compile"
@@ -75,5 +73,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

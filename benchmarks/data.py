@@ -16,7 +16,7 @@ from pathlib import Path
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # before anything reads it
 
 import datasets
-from harness import interleave, print_table, ratio, save
+from harness import interleave, per_call, print_table, ratio, save
 from transformers import PreTrainedTokenizerFast
 
 from isthmus_formats.data import formats, tokenizers
@@ -83,18 +83,8 @@ def peers(folder: Path, file: Path, path: Path, kind: str) -> dict[str, Callable
         for start in range(0, len(texts), 256):
             backend.encode(texts[start : start + 256], places=kind == "messages")
 
-    return {
-        name: processor_time(work) for name, work in (("ours", ours), ("map", mapped), ("tokenizer", alone))
-    }
-
-
-def processor_time(work: Callable[[], None]) -> Callable[[], float]:
-    def measure() -> float:
-        start = time.process_time()
-        work()
-        return time.process_time() - start
-
-    return measure
+    works = {"ours": ours, "map": mapped, "tokenizer": alone}
+    return {name: per_call(work, clock=time.process_time) for name, work in works.items()}
 
 
 def main() -> None:

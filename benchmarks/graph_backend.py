@@ -8,10 +8,8 @@ from the profiler: of each kernel the shortest of five steps.
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 os.environ.setdefault("ISTHMUS_DRIVER", "numpy")
@@ -176,5 +174,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

@@ -8,6 +8,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,15 +65,29 @@ def difference(ours: Timing, theirs: Timing) -> float:
     return statistics.median(a - b for a, b in zip(ours.seconds, theirs.seconds, strict=True))
 
 
-def per_call(function: Callable[[], object], calls: int) -> Callable[[], float]:
-    """Make a peer that calls function `calls` times and returns seconds per call."""
+def per_call(
+    function: Callable[[], object], calls: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> Callable[[], float]:
+    """Make a peer that calls function `calls` times and returns seconds of a clock per call."""
 
     def measure() -> float:
         repeat = range(calls)
-        start = time.perf_counter()
+        start = clock()
         for _ in repeat:
             function()
-        return (time.perf_counter() - start) / calls
+        return (clock() - start) / calls
+
+    return measure
+
+
+def in_process(*arguments: str, **environment: str) -> Callable[[], float]:
+    """Make a peer that runs Python in a fresh process and returns the seconds that it prints last."""
+
+    def measure() -> float:
+        variables = os.environ | environment
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=variables, check=True)
+        return float(done.stdout.split()[-1])
 
     return measure
 

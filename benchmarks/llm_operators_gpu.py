@@ -5,11 +5,9 @@ in the same rounds, and limit_over_ours the fraction reached.
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -127,5 +125,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

@@ -14,10 +14,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
-from harness import interleave, print_table, ratio, save
+from harness import interleave, per_call, print_table, ratio, save
 
 from isthmus_migrate.analyse.engine import analyse
 
@@ -37,15 +36,6 @@ def sample(root: Path, every: int, folder: Path) -> Path:
     return folder
 
 
-def processor_time(function: Callable[[], object]) -> Callable[[], float]:
-    def measure() -> float:
-        start = time.process_time()
-        function()
-        return time.process_time() - start
-
-    return measure
-
-
 def parse_all(root: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -55,19 +45,9 @@ def parse_all(root: Path) -> None:
 
 def whole(root: Path) -> tuple[dict[str, float], str]:
     """Run the command on the whole tree; return wall and CPU seconds, peak memory, and its last line."""
-    command = [
-        sys.executable,
-        "-m",
-        "isthmus",
-        "migrate",
-        "analyse",
-        "--no-probe",
-        "--fail-on",
-        "never",
-        str(root),
-    ]
+    words = ("-m", "isthmus", "migrate", "analyse", "--no-probe", "--fail-on", "never", str(root))
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     seconds, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     processors = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
     figures = {
@@ -94,8 +74,8 @@ def main() -> None:
         tree = sample(root, options.every, Path(folder))
         lines = analyse(tree, processes=1, probe=False).lines
         peers = {
-            "analyse": processor_time(lambda: analyse(tree, processes=1, probe=False)),
-            "parse": processor_time(lambda: parse_all(tree)),
+            "analyse": per_call(lambda: analyse(tree, processes=1, probe=False), clock=time.process_time),
+            "parse": per_call(lambda: parse_all(tree), clock=time.process_time),
         }
         times = interleave(peers, rounds=options.rounds, warm_up=1)
     figures, summary = whole(root)

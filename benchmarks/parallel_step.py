@@ -10,7 +10,6 @@ matrix products alone, on both ranks at the same time.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import train_step
 from train_step import BATCH, KEEP_MEMORY, SEQUENCE, VOCABULARY
+from workers import Worker
 
 JOBS = ("data", "sharded", "tensor")
 PEERS = {
@@ -123,49 +123,38 @@ def tensor_parallel(model: Any, device: str) -> Any:
     return model
 
 
+LOST = "parallel_step: rank {} exited early; see its error above"
+
+
 class Ranks:
     """The processes of a peer, which step on request."""
 
     def __init__(self, name: str, job: str, folder: str) -> None:
         device, way, environment = PEERS[name]
-        command = [sys.executable, __file__, "--worker", device, "--way", way, "--job", job]
-        command += ["--store", f"{folder}/{name.replace(' ', '-')}"]
-        settings = os.environ | environment | {"OMP_NUM_THREADS": "1", "ISTHMUS_HOST_DEVICES": str(WORLD)}
-        self._processes = [
-            subprocess.Popen(
-                [*command, "--rank", str(rank)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=settings,
-            )
+        words = ["--worker", device, "--way", way, "--job", job]
+        words += ["--store", f"{folder}/{name.replace(' ', '-')}"]
+        settings = {**environment, "OMP_NUM_THREADS": "1", "ISTHMUS_HOST_DEVICES": str(WORLD)}
+        self._workers = [
+            Worker(__file__, LOST.format(rank), *words, "--rank", str(rank), **settings)
             for rank in range(WORLD)
         ]
         self.losses: list[float] = []
 
     def step(self) -> float:
         """Do a step; return the seconds of the slower rank."""
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.write("step\n")
-            process.stdin.flush()
-        answers = []
-        for rank, process in enumerate(self._processes):
-            assert process.stdout is not None
-            answer = process.stdout.readline()
-            if not answer:
-                raise SystemExit(f"parallel_step: rank {rank} exited early; see its error above")
-            answers.append(json.loads(answer))
+        for worker in self._workers:
+            worker.ask("step")
+        answers = [worker.answer() for worker in self._workers]
         self.losses.append(sum(loss for _, loss in answers) / WORLD)
         return float(max(seconds for seconds, _ in answers))
 
     def close(self) -> None:
         """Stop the processes."""
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in self._processes:
-            process.wait()
+        for worker in self._workers:
+            assert worker.process.stdin is not None
+            worker.process.stdin.close()
+        for worker in self._workers:
+            worker.process.wait()
 
 
 def measure(job: str, rounds: int) -> list[dict[str, Any]]:

@@ -9,13 +9,12 @@ of this machine; the floor adds attention's products and the bytes that all othe
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from workers import Worker
 
 KEEP_MEMORY = (
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=68719476736:glibc.malloc.top_pad=1073741824"
@@ -91,36 +90,23 @@ def worker(device: str, way: str) -> None:
         print(json.dumps([seconds, value, peak, device_peak]), flush=True)
 
 
-class Peer:
+LOST = "train_step: a peer exited early with code {code}; see its error above"
+
+
+class Peer(Worker):
     """A worker process that does a step on request."""
 
     def __init__(self, device: str, way: str, environment: dict[str, str]) -> None:
-        command = [sys.executable, __file__, "--worker", device, "--way", way]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | environment
-        )
+        super().__init__(__file__, LOST, "--worker", device, "--way", way, **environment)
         self.losses: list[float] = []
         self.peak_bytes = self.device_bytes = 0
 
     def step(self) -> float:
         """Do a step and return its seconds."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write("step\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise SystemExit(
-                f"train_step: a peer exited early with code {self._process.wait()}; see its error above"
-            )
-        seconds, loss, self.peak_bytes, self.device_bytes = json.loads(answer)
+        self.ask("step")
+        seconds, loss, self.peak_bytes, self.device_bytes = self.answer()
         self.losses.append(loss)
         return float(seconds)
-
-    def close(self) -> None:
-        """Stop the worker."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
 
 def limit(extra_flops: float = 0) -> Callable[[], float]:
@@ -234,5 +220,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

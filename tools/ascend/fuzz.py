@@ -48,12 +48,7 @@ class Target:
 
 def targets() -> Iterator[Target]:
     """Return every exported function: of the sources, then of functions.table; then each older operator."""
-    from tools.ascend import (
-        fuzz_degenerate,
-        fuzz_older,
-        fuzz_operators,
-        fuzz_runtime,
-    )  # they load the libraries
+    from tools.ascend import fuzz_degenerate, fuzz_older, fuzz_operators, fuzz_runtime  # they import torch
 
     for prototype in prototypes():
         if prototype.name not in NOT_CALLED:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from isthmus_ascend.generate.table import Row
+from tests.runtime import opapi
 from tools.ascend.fuzz_runtime import Given
 from tools.repository import ASCEND
 
@@ -29,13 +30,8 @@ def recorded() -> dict[str, list[list[Any]]]:
         tests = sorted(map(str, (ASCEND / "tests/runtime").glob("test_opapi_*.py")))
         options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tools.ascend.recorder"]
         environment = {**os.environ, "RECORD": str(path), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *tests],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+        command = [sys.executable, "-m", "pytest", *options, *tests]
+        subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
         calls: dict[str, list[list[Any]]] = torch.load(path, weights_only=False)
         return calls
 
@@ -107,15 +103,11 @@ def variants(row: Row, given: list[Any]) -> Iterator[tuple[str, list[Any]]]:
             yield f"{name} = {shape}", [*given[:i], wrong, *given[i + 1 :]]
     for size in sorted({size for tensor in _tensors_of(given) for size in tensor.shape}):
         for new in {0, 1} - {size}:
-            yield (
-                f"sizes {size} = {new}",
-                _resized(given, lambda s, i, n, old=size, new=new: new if s == old else s),
-            )
+            resized = _resized(given, lambda s, i, n, old=size, new=new: new if s == old else s)
+            yield f"sizes {size} = {new}", resized
     for dim in range(-4, 4):
-        yield (
-            f"dimension {dim} empty",
-            _resized(given, lambda s, i, n, dim=dim: 0 if dim in (i, i - n) else s),
-        )
+        resized = _resized(given, lambda s, i, n, dim=dim: 0 if dim in (i, i - n) else s)
+        yield f"dimension {dim} empty", resized
 
 
 def caller(row: Row) -> Callable[[random.Random, int, Callable[[str], None]], None]:
@@ -123,8 +115,6 @@ def caller(row: Row) -> Callable[[random.Random, int, Callable[[str], None]], No
     calls = recorded().get(row.name, [])
 
     def run(random: random.Random, count: int, note: Callable[[str], None]) -> None:
-        from tests.runtime import opapi
-
         torch.set_num_threads(1)
         runtime = Given().libraries["libascendcl.so"]
         opapi.start()

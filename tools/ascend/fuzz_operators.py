@@ -9,6 +9,8 @@ import torch
 
 from isthmus_ascend.generate.table import Row
 from tests.runtime.cases import OUT, arguments
+from tests.runtime.opapi import C_TYPES
+from tests.runtime.opapi import DATA_TYPES as KNOWN
 from tools.ascend.fuzz_runtime import FOREIGN, Given
 
 MIB = 1 << 20
@@ -47,8 +49,6 @@ class Operands:
 
     def tensor(self, like: torch.Tensor | None = None) -> int:
         """Return a tensor near the given one, or any."""
-        from tests.runtime.opapi import DATA_TYPES as KNOWN
-
         draw, random = self.random.choice, self.random
         wrong = random.random() < (0.4 if like is None else 0.1)
         if like is None:
@@ -105,33 +105,26 @@ class Operands:
             "floats": ("FloatArray", ctypes.c_float, REALS),
             "bools": ("BoolArray", ctypes.c_bool, (True, False)),
         }[kind]
-        count = self.random.choice(LIST_LENGTHS)
-        given = (
-            list(like)
-            if isinstance(like, (list, tuple)) and self.random.random() < 0.8
-            else [self.random.choice(values) for _ in range(count)]
-        )
+        given = [self.random.choice(values) for _ in range(self.random.choice(LIST_LENGTHS))]
+        if isinstance(like, (list, tuple)) and self.random.random() < 0.8:
+            given = list(like)
         if given and self.random.random() < 0.2:
             given[self.random.randrange(len(given))] = self.random.choice(values)
         return self.create(what, (element * len(given))(*given), ctypes.c_uint64(len(given)))
 
     def argument(self, kind: str, like: Any) -> Any:
         """Return a C value of this kind, often near the value of a valid call."""
-        from tests.runtime.opapi import C_TYPES
-        from tests.runtime.opapi import DATA_TYPES as KNOWN
-
         if like is OUT or self.random.random() < 0.1:
             like = None
-        if kind == "tensor":
-            return ctypes.c_void_p(self.handle(lambda: self.tensor(like)))
-        if kind == "tensors":
-            return ctypes.c_void_p(self.handle(lambda: self.several("Tensor", self.tensor, like)))
-        if kind == "scalar":
-            return ctypes.c_void_p(self.handle(lambda: self.scalar(like)))
-        if kind == "scalars":
-            return ctypes.c_void_p(self.handle(lambda: self.several("Scalar", self.scalar, like)))
-        if kind in ("ints", "floats", "bools"):
-            return ctypes.c_void_p(self.handle(lambda: self.array(kind, like)))
+        makers: dict[str, Callable[[], int]] = {
+            "tensor": lambda: self.tensor(like),
+            "tensors": lambda: self.several("Tensor", self.tensor, like),
+            "scalar": lambda: self.scalar(like),
+            "scalars": lambda: self.several("Scalar", self.scalar, like),
+            **dict.fromkeys(("ints", "floats", "bools"), lambda: self.array(kind, like)),
+        }
+        if kind in makers:
+            return ctypes.c_void_p(self.handle(makers[kind]))
         if kind == "string":
             return ctypes.c_char_p(
                 like.encode() if like and self.random.random() < 0.8 else self.random.choice(TEXTS)
@@ -178,12 +171,8 @@ def caller(row: Row) -> Callable[[random.Random, int, Callable[[str], None]], No
                 phase_two(null, ctypes.c_uint64(0), executor, null)
                 operands.runtime.aclrtSynchronizeDevice()
             if random.random() < 0.1:
-                phase_two(
-                    null,
-                    ctypes.c_uint64(0),
-                    random.choice([executor, null, ctypes.c_void_p(FOREIGN[1])]),
-                    null,
-                )
+                wrong = random.choice([executor, null, ctypes.c_void_p(FOREIGN[1])])
+                phase_two(null, ctypes.c_uint64(0), wrong, null)
             operands.destroy()
 
     return run

@@ -13,41 +13,12 @@ BUFFER_BYTES = 1 << 16
 FOREIGN = (8, 0x10, (1 << 40) + 8, (1 << 62) + 1, (1 << 64) - 16)  # handles that no function returned
 MILLISECONDS = (0, 1, 5)
 INTEGERS = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    7,
-    16,
-    64,
-    255,
-    -1,
-    1 << 20,
-    (1 << 31) - 1,
-    1 << 31,
-    1 << 40,
-    1 << 62,
-    (1 << 63) - 1,
-    -(1 << 63),
+    *(0, 1, 2, 3, 4, 5, 7, 16, 64, 255, -1),
+    *(1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63)),
 )
 WIDTHS = {"int": 32, "int32_t": 32, "uint32_t": 32, "int64_t": 64, "uint64_t": 64, "size_t": 64, "uint8_t": 8}
 # Parameters that are handles, by library, as the sources call them.
-HANDLES = {
-    "stream",
-    "event",
-    "start",
-    "end",
-    "model",
-    "comm",
-    "context",
-    "handle",
-    "config",
-    "attributes",
-    "object",
-    "executor",
-}
+HANDLES = set("stream event start end model comm context handle config attributes object executor".split())
 MEMORY = {"to", "from", "pointer", "address", "buffer", "data", "expected"}
 NOTHING = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: None)
 

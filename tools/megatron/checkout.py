@@ -73,7 +73,7 @@ FROM_START = [
     (1, "--fp16 --initial-loss-scale 65536", 1e-2),
 ]
 
-RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--megatron", "--nproc"]
+RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--megatron"]
 SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
@@ -82,7 +82,7 @@ class Training:
     """Command of pretrain_gpt.py: a checkout, a command that takes the number of ranks, options, variables."""
 
     checkout: Path
-    command: Sequence[str] = tuple(RUN)
+    command: Sequence[str] = (*RUN, "--nproc")
     options: Sequence[str] = tuple(MODEL)
     settings: Mapping[str, str] = field(default_factory=lambda: SETTINGS)
 
@@ -92,14 +92,9 @@ class Training:
         Raises:
             RuntimeError: the job failed; the message has the last lines of its output.
         """
+        script = str(self.checkout / "pretrain_gpt.py")
         done = subprocess.run(
-            [
-                *self.command,
-                str(ranks),
-                str(self.checkout / "pretrain_gpt.py"),
-                *self.options,
-                *flags.split(),
-            ],
+            [*self.command, str(ranks), script, *self.options, *flags.split()],
             capture_output=True,
             text=True,
             check=False,
@@ -158,10 +153,8 @@ class Report:
             return {}
         job = Job(ranks, flags, losses[max(losses)], deviation(losses, expected or losses), limit)
         self.jobs.append(job)
-        print(
-            f"{'FAIL' if job.has_failed else 'ok  '}  {job.loss:.6f}  off by {job.off:.1e}  {name}",
-            flush=True,
-        )
+        verdict = "FAIL" if job.has_failed else "ok  "
+        print(f"{verdict}  {job.loss:.6f}  off by {job.off:.1e}  {name}", flush=True)
         return losses
 
     def continued(self, kind: str, jobs: Sequence[tuple[int, str]]) -> None:
@@ -172,10 +165,8 @@ class Report:
             expected = self.job(ranks, flags, f"--save {folder}", {}, 0.0)
             compared = {ANEW in flags: expected}
             for ranks, flags in others if expected else []:
-                is_new = ANEW in flags
-                losses = self.job(
-                    ranks, flags, f"--load {folder} --ckpt-step 5", compared.get(is_new, {}), 1e-5
-                )
+                is_new, more = ANEW in flags, f"--load {folder} --ckpt-step 5"
+                losses = self.job(ranks, flags, more, compared.get(is_new, {}), 1e-5)
                 compared.setdefault(is_new, losses)
 
     def from_start(self, jobs: Sequence[tuple[int, str, float]]) -> None:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tools.megatron import unit_page as page
+from tools.megatron.checkout import RUN, SETTINGS
 from tools.suites import Row, counts, kept
 
 HERE = Path(__file__).resolve().parent
@@ -36,8 +37,6 @@ PARTS = (
     "dist_checkpointing",
     "transformer",
 )
-RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--megatron"]
-SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
 def options() -> argparse.Namespace:
@@ -79,11 +78,8 @@ def test_files(checkout: Path, parts: list[str]) -> list[str]:
 
 def environment(ranks: int, temporary: str) -> dict[str, str]:
     """Return the environment of the tests; their shared folders belong to one run and are deleted with it."""
-    paths = [
-        str(PACKAGES),
-        str(HERE.parents[1]),
-        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
-    ]
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    paths = [str(PACKAGES), str(HERE.parents[1]), *given]
     changes = {"ISTHMUS_HOST_DEVICES": str(ranks), "PYTHONPATH": os.pathsep.join(paths)}
     return {**os.environ, **SETTINGS, **changes, "PYTEST_DEBUG_TEMPROOT": temporary}
 

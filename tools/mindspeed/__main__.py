@@ -35,16 +35,8 @@ PARTS = ("tests_extend/unit_tests",)
 RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "ascend", "run", "--nproc"]
 # Mock data has token 4095. Fused accumulation of gradients is compiled with the ATB library, which is not here; the
 # fused softmax of torch_npu needs a mask, which MODEL leaves to the attention.
-OPTIONS = (
-    *MODEL,
-    *(
-        "--vocab-size",
-        "8191",
-        "--no-gradient-accumulation-fusion",
-        "--no-masked-softmax-fusion",
-        "--no-load-rng",
-    ),
-)
+MORE = "--vocab-size 8191 --no-gradient-accumulation-fusion --no-masked-softmax-fusion --no-load-rng"
+OPTIONS = (*MODEL, *MORE.split())
 # MindSpeed compiles extensions with headers that are under CANN's licence, which forbids it for other processors.
 NO_COMPILER = {"CXX": "false", "TORCH_EXTENSIONS_DIR": str(ROOT / "build/mindspeed-extensions")}
 FLASH = f"{ENGINE} --use-flash-attn"

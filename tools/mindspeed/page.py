@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tools.ascend.vendor.page import chosen
 from tools.megatron.checkout import Job
 from tools.mindspeed.checkout import Versions
 from tools.suites import UNDECIDED, Row, counts, file_cell, head, line, outcome_cells, reasons
@@ -30,13 +31,8 @@ def _training(jobs: list[Job]) -> Iterator[str]:
         if job.error:
             yield line(job.ranks, options, "", "", f"failed: {job.error[:200]}")
         else:
-            yield line(
-                job.ranks,
-                options,
-                f"{job.loss:.6f}",
-                f"{job.off:.1e}",
-                "differs" if job.has_failed else "equal",
-            )
+            verdict = "differs" if job.has_failed else "equal"
+            yield line(job.ranks, options, f"{job.loss:.6f}", f"{job.off:.1e}", verdict)
 
 
 def _folder(file: str) -> str:
@@ -52,8 +48,7 @@ def _totals(rows: list[Row]) -> Iterator[str]:
 
 def page(jobs: list[Job], rows: list[Row], names: list[str], versions: Versions, devices: int) -> str:
     """Return the page as Markdown, for the test files of these names."""
-    order = {name: i for i, name in enumerate(names)}
-    rows = sorted((row for row in rows if row["file"] in order), key=lambda row: order[row["file"]])
+    rows = chosen(rows, names)
     parts = [
         "# MindSpeed",
         f"Made by `make mindspeed`: MindSpeed at {versions.mindspeed} and Megatron-LM {versions.megatron}, "

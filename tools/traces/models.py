@@ -116,7 +116,7 @@ class Attention(nn.Module):
         if not self.shape.unfused_attention:
             mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         elif self.recompute:
-            mixed = _checkpoint(_attend, query, key, value)
+            mixed = recompute(_attend, query, key, value)
         else:
             mixed = _attend(query, key, value)
         return F.linear(mixed.transpose(1, 2).reshape(x.shape[0], -1), self.output)
@@ -241,8 +241,5 @@ def rotary(shape: Shape, length: int) -> tuple[Tensor, Tensor]:
     return angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16)
 
 
-def _checkpoint(function: Any, *arguments: Any) -> Any:
+def recompute(function: Any, *arguments: Any) -> Any:
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
-
-
-recompute = _checkpoint

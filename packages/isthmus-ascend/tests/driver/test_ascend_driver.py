@@ -10,7 +10,7 @@ import pytest
 
 from isthmus_ascend.environment import variables
 from tests.helpers import children
-from tests.helpers.children import run, start_module
+from tests.helpers.children import output, run, start_module
 from tools.repository import CORE
 
 DRIVER = {"ISTHMUS_DRIVER": "ascend", "ISTHMUS_ASCEND_DEVICES": "2"}
@@ -60,8 +60,7 @@ def test_pytorch_runs_on_it_and_asynchronous_work_keeps_its_order() -> None:
         assert torch.equal(c.cpu(), a * 2 + 1)
         print(b.device, torch.chip.get_device_name(), torch.chip.device_count())
     """
-    done = run(code, **variables() | DRIVER)
-    assert (done.stdout, done.returncode) == ("chip:0 Ascend910B2 2\n", 0), done.stderr
+    assert output(code, **variables() | DRIVER) == "chip:0 Ascend910B2 2"
 
 
 def test_priorities_of_streams_are_the_vendors() -> None:
@@ -75,8 +74,7 @@ def test_priorities_of_streams_are_the_vendors() -> None:
         chosen = [given(torch.chip.Stream(priority=each)) for each in (-1, 0, 3, 9)]
         print(torch.chip.Stream.priority_range(), chosen, given(torch.chip.Stream()))
     """
-    done = run(code, **variables() | DRIVER)
-    assert (done.stdout, done.returncode) == ("(7, 0) [0, 0, 3, 7] 0\n", 0), done.stderr
+    assert output(code, **variables() | DRIVER) == "(7, 0) [0, 0, 3, 7] 0"
 
 
 def test_ignored_rows_of_cross_entropy_have_no_loss_and_no_gradient() -> None:
@@ -92,8 +90,7 @@ def test_ignored_rows_of_cross_entropy_have_no_loss_and_no_gradient() -> None:
             assert logits.grad[0].tolist() == [0, 0]
             assert logits.grad[1].isfinite().all()
     """
-    done = run(code, **variables() | DRIVER)
-    assert done.returncode == 0, done.stderr
+    output(code, **variables() | DRIVER)
 
 
 def test_the_profiler_has_the_stream_and_the_times_of_kernels_and_copies(tmp_path: Path) -> None:
@@ -108,8 +105,7 @@ def test_the_profiler_has_the_stream_and_the_times_of_kernels_and_copies(tmp_pat
             torch.chip.synchronize()
         profiled.export_chrome_trace("{tmp_path}/trace.json")
     """
-    done = run(code, **variables() | DRIVER)
-    assert done.returncode == 0, done.stderr
+    output(code, **variables() | DRIVER)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     on_chip = {each["name"]: each for each in events if each.get("cat") in ("kernel", "gpu_memcpy")}
     assert set(on_chip) == {"aten::mm", "Memcpy HtoD"}
@@ -169,9 +165,8 @@ def test_telemetry_has_what_the_runtime_measures() -> None:
         memory = torch.empty(1 << 28, device="chip")
         print(torch.chip.memory_usage(), torch.chip.utilization())
     """
-    done = run(code, **variables() | DRIVER | {"ISTHMUS_ASCEND_MEMORY": "2GiB"})
-    assert done.returncode == 0, done.stderr
-    memory, utilization = map(int, done.stdout.split())
+    printed = output(code, **variables() | DRIVER | {"ISTHMUS_ASCEND_MEMORY": "2GiB"})
+    memory, utilization = map(int, printed.split())
     assert memory >= 50
     assert 0 <= utilization <= 100
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isthmus_ascend.environment import variables
-from tests.helpers.children import run
+from tests.helpers.children import output
 
 JOB = """if True:
     import ctypes, json, torch
@@ -62,9 +62,7 @@ def report(fault: str, work: str, onwards: str = ONWARDS) -> dict[str, Any]:
     """Run the work until it raises, with the fault; return what was raised and what the allocator then has."""
     environment = {"ISTHMUS_DRIVER": "ascend", "ISTHMUS_ASCEND_DEVICES": "1", "ISTHMUS_ASCEND_FAULT": fault}
     code = JOB.replace("WORK", work).replace("ONWARDS", onwards)
-    done = run(code, **variables() | environment)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
+    found: dict[str, Any] = json.loads(output(code, **variables() | environment).splitlines()[0])
     return found
 
 

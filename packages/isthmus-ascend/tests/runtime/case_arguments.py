@@ -365,6 +365,21 @@ CASES: dict[str, Callable[[], list[Any]]] = {
     "UniqueDim": lambda: [whole(6, 2, high=2), True, True, 0],
     "UpsampleLinear1d": lambda: [*upsampled(1, False, True), 0.0],
     "UpsampleLinear1dBackward": lambda: [*upsampled(1, True, True), 0.0],
+    # No operator of ATen has the name of these.
+    "ChunkCat": lambda: [[real(4, 3), real(6, 2)], 0, 2],
+    "FakeQuantPerTensorAffineCachemask": lambda: [
+        real(3, 4),
+        torch.tensor([0.1]),
+        torch.tensor([2], dtype=torch.int32),
+        1.0,
+        -20,
+        15,
+    ],
+    "GatherV3": lambda: [real(4, 3), 0, whole(2, 3, high=4), 0, 0],
+    "IndexAddV2": lambda: [real(4, 3), 0, torch.tensor([2, 0, 2]), real(3, 3), 0.5, 1],
+    "MoeComputeExpertTokens": lambda: [torch.tensor([0, 0, 1, 3, 3, 3], dtype=torch.int32), 5],
+    "RotaryPositionEmbeddingV2": lambda: [real(2, 3, 4), real(2, 3, 4), real(2, 3, 4), 0, real(4, 4)],
+    "TransformBiasRescaleQkv": lambda: [real(2, 3, 24).contiguous(), real(24).contiguous(), 2],
 }
 for _name, _dims, _align in (
     ("UpsampleBicubic2d", 2, True), ("UpsampleBicubic2dAA", 2, True), ("UpsampleBilinear2d", 2, True),

@@ -12,7 +12,6 @@ from isthmus_ascend.generate.table import Row
 from tests.runtime.case_arguments import CASES
 from tests.runtime.meaning import overload
 from tests.runtime.tensors import flags, positive, real, several, whole
-from tests.runtime.vendor_arguments import VENDOR_CASES
 
 OUT = object()
 INTEGER_ROWS = ("Bitwise", "Shift", "Gcd")
@@ -57,7 +56,7 @@ def by_rule(row: Row, kind: str, name: str) -> Any:
         return several(positive if "Pow" in row.name or "Log" in row.name else real)
     return {
         "scalar": 3 if integers else 0.75, "scalars": [0.75, 1.5, -2.0], "ints": [1], "bools": [True],
-        "int": {"decimals": 1, "reduction": 1, "mode": 1, "approximate_mode": 1}.get(name, 1), "int8": 0, "int32": 1,
+        "int": 1, "int8": 0, "int32": 1,
         "bool": True, "double": 0.25, "float": 0.25, "dtype": torch.float32, "string": "tanh",
     }[kind]  # fmt: skip
 
@@ -65,7 +64,7 @@ def by_rule(row: Row, kind: str, name: str) -> Any:
 def arguments(row: Row) -> list[Any]:
     """Return the arguments of a row's case."""
     written = outputs(row)
-    if row.name in CASES or row.name in VENDOR_CASES:
-        given = iter((CASES.get(row.name) or VENDOR_CASES[row.name])())
+    if row.name in CASES:
+        given = iter(CASES[row.name]())
         return [OUT if name in written else next(given) for _, name in row.parameters]
     return [OUT if name in written else by_rule(row, kind, name) for kind, name in row.parameters]

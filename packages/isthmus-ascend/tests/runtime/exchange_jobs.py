@@ -9,7 +9,7 @@ import torch
 from tests.runtime import opapi
 from tests.runtime.hccl_jobs import Rank, on_ranks
 from tests.runtime.runtime import acl, hccl
-from tests.runtime.tensors import positive, real, whole
+from tests.runtime.tensors import codes, positive, real, whole
 
 RANKS = 2
 
@@ -24,9 +24,8 @@ def group_of(rank: Rank) -> str:
 def call(rank: Rank, name: str, **arguments: Any) -> None:
     """Call a function on the rank's stream and wait for it."""
     row = opapi.ROWS[name]
-    values = [arguments.get(parameter, opapi.ABSENT.get(kind)) for kind, parameter in row.parameters]
     with opapi.objects() as made:
-        status, executor = opapi.prepare(made, row, values)
+        status, executor = opapi.prepare(made, row, opapi.in_order(row, arguments))
         assert status == 0, opapi.message()
         made.destroy()
         phase = getattr(made.library, f"aclnn{name}")
@@ -45,10 +44,6 @@ def compare(name: str, inputs: list[dict[str, Any]], expected: list[dict[str, to
             torch.testing.assert_close(outputs[key], value.float(), rtol=1e-4, atol=1e-4)
 
     on_ranks(work)
-
-
-def codes(*shape: int) -> torch.Tensor:
-    return whole(*shape, low=-128, high=128).to(torch.int8)
 
 
 def each(make: Callable[[], Any]) -> list[Any]:
@@ -71,39 +66,23 @@ def products_reduced() -> None:
 
 def quantised_products_reduced() -> None:
     """Sums of products of codes over the ranks."""
-    scale, inputs = (
-        positive(5) / 100,
-        each(
-            lambda: {"x1": codes(4, 6), "x2": codes(6, 5), "bias": whole(5).to(torch.int32), "x3": real(4, 5)}
-        ),
+    scale, rows = positive(5) / 100, each(lambda: positive(4))
+    inputs = each(
+        lambda: {"x1": codes(4, 6), "x2": codes(6, 5), "bias": whole(5).to(torch.int32), "x3": real(4, 5)}
     )
-    rows = each(lambda: positive(4))
     sums = [i["x1"].double() @ i["x2"].double() + i["bias"] for i in inputs]
     plain = sum(s * scale + i["x3"] for s, i in zip(sums, inputs, strict=True))
     given = [i | {"scale": scale, "reduce_op": "sum"} for i in inputs]
     compare("QuantMatmulAllReduce", given, [{"out": plain}] * RANKS)
     by_row = sum(s * scale * row[:, None] + i["x3"] for s, i, row in zip(sums, inputs, rows, strict=True))
     given = [i | {"row_scale": row} for i, row in zip(given, rows, strict=True)]
-    for name in (
-        "QuantMatmulAllReduceV2",
-        "QuantMatmulAllReduceV3",
-        "QuantMatmulAllReduceV4",
-        "QuantMatmulAllReduceV5",
-    ):
+    compare("QuantMatmulAllReduceV2", given, [{"out": by_row}] * RANKS)
+    for name in ("QuantMatmulAllReduceV3", "QuantMatmulAllReduceV4", "QuantMatmulAllReduceV5"):
         compare(name, given, [{"out": by_row}] * RANKS)
-    weights = each(
-        lambda: {
-            "x1": real(4, 6),
-            "x2": codes(6, 5),
-            "antiquant_scale": positive(5) / 100,
-            "antiquant_offset": real(5),
-            "reduce_op": "sum",
-        }
-    )
-    total = sum(
-        w["x1"].double() @ ((w["x2"] + w["antiquant_offset"].double()) * w["antiquant_scale"])
-        for w in weights
-    )
+    parts = each(lambda: (real(4, 6), codes(6, 5), positive(5) / 100, real(5)))
+    names = "x1", "x2", "antiquant_scale", "antiquant_offset"
+    weights = [dict(zip(names, part, strict=True)) | {"reduce_op": "sum"} for part in parts]
+    total = sum(x.double() @ ((weight + offset.double()) * scale) for x, weight, scale, offset in parts)
     for name in ("WeightQuantMatmulAllReduce", "WeightQuantMatmulAllReduceV2"):
         compare(name, weights, [{"out": total}] * RANKS)
 
@@ -128,24 +107,21 @@ def products_of_gathered_rows() -> None:
 
 def products_exchanged_by_columns() -> None:
     """Columns of each rank's product go to the rank of their number."""
+
+    def exchanged(products: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+        parts = [product.chunk(RANKS, 1) for product in products]
+        return [{"out": torch.cat([part[rank] for part in parts])} for rank in range(RANKS)]
+
     inputs = each(lambda: {"x1": real(3, 6), "x2": real(6, 4), "bias": real(4)})
     products = [i["x1"].double() @ i["x2"].double() + i["bias"] for i in inputs]
     for name in ("MatmulAlltoAll", "MatmulAlltoAllV2"):
-        compare(
-            name,
-            inputs,
-            [{"out": torch.cat([p.chunk(RANKS, 1)[rank] for p in products])} for rank in range(RANKS)],
-        )
+        compare(name, inputs, exchanged(products))
     inputs = each(
         lambda: {"x1": codes(3, 6), "x2": codes(6, 4), "scale": positive(4) / 100, "row_scale": positive(3)}
     )
     products = [i["x1"].double() @ i["x2"].double() * i["scale"] * i["row_scale"][:, None] for i in inputs]
     for name in ("QuantMatmulAlltoAll", "QuantMatmulAlltoAllV2"):
-        compare(
-            name,
-            inputs,
-            [{"out": torch.cat([p.chunk(RANKS, 1)[rank] for p in products])} for rank in range(RANKS)],
-        )
+        compare(name, inputs, exchanged(products))
 
 
 def products_of_experts() -> None:
@@ -163,26 +139,15 @@ def products_of_experts() -> None:
         by_expert = [torch.cat([parts[r][rank * experts + e] for r in range(RANKS)]) for e in range(experts)]
         out = torch.cat([x.double() @ w.double() for x, w in zip(by_expert, weights[rank], strict=True)])
         mm = shared[rank]["mm_x"].double() @ shared[rank]["mm_weight"].double()
-        inputs.append(
-            {
-                "gmm_x": rows[rank],
-                "gmm_weight": weights[rank],
-                "send_counts": sent[rank],
-                "recv_counts": received[rank],
-                "ep_world_size": RANKS,
-            }
-            | shared[rank]
-        )
+        given = {"gmm_x": rows[rank], "gmm_weight": weights[rank], "ep_world_size": RANKS}
+        inputs.append(given | {"send_counts": sent[rank], "recv_counts": received[rank]} | shared[rank])
         expected.append({"out": out, "mm_y": mm, "permute_out": torch.cat(by_expert)})
     for name in ("AlltoAllvGroupedMatMul", "AlltoAllvGroupedMatMulV2"):
         compare(name, inputs, expected)
     back_inputs, back_expected = [], []
     for rank in range(RANKS):
-        by_expert = [torch.cat([parts[r][rank * experts + e] for r in range(RANKS)]) for e in range(experts)]
-        back_inputs.append(
-            inputs[rank]
-            | {"gmm_x": torch.cat(by_expert), "send_counts": received[rank], "recv_counts": sent[rank]}
-        )
+        given = {"gmm_x": expected[rank]["permute_out"], "send_counts": received[rank]}
+        back_inputs.append(inputs[rank] | given | {"recv_counts": sent[rank]})
         products = [
             part.double() @ weights[i // experts][i % experts].double() for i, part in enumerate(parts[rank])
         ]
@@ -199,23 +164,16 @@ def barriers_and_refusals() -> None:
         compare(name, [{"x": part, "world_size": RANKS} for part in x], [{}] * RANKS)
         assert all(torch.equal(a, b) for a, b in zip(before, x, strict=True))
 
-    def refused(rank: Rank, text: str, **arguments: Any) -> None:
+    def refused(text: str, **arguments: Any) -> None:
         row = opapi.ROWS["MatmulReduceScatter"]
-        values = {
-            "x1": real(3, 4),
-            "x2": real(4, 5),
-            "reduce_op": "sum",
-            "out": torch.zeros(2, 5),
-        } | arguments
+        given = {"x1": real(3, 4), "x2": real(4, 5), "reduce_op": "sum", "out": torch.zeros(2, 5)}
         with opapi.objects() as made:
-            status, _ = opapi.prepare(
-                made, row, [values.get(name, opapi.ABSENT.get(kind)) for kind, name in row.parameters]
-            )
+            status, _ = opapi.prepare(made, row, opapi.in_order(row, given | arguments))
             assert status == 161002 and text in opapi.message(), opapi.message()
 
     def work(rank: Rank) -> None:
-        refused(rank, "group is nobody", group="nobody")
-        refused(rank, "there are 3 rows to send, expected a multiple of the 2 ranks", group=group_of(rank))
-        refused(rank, "reduceOp is max, expected sum", group=group_of(rank), reduce_op="max")
+        refused("group is nobody", group="nobody")
+        refused("there are 3 rows to send, expected a multiple of the 2 ranks", group=group_of(rank))
+        refused("reduceOp is max, expected sum", group=group_of(rank), reduce_op="max")
 
     on_ranks(work)

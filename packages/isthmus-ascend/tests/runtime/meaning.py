@@ -130,7 +130,13 @@ def wide(tensor):
     return tensor if tensor is None or tensor.itemsize != 2 else tensor.float()
 
 
+# Functions that check or arrange their first argument; its values stay.
+CHECKS = (
+    "one_sided shaped by_channel matrix up_to heads gradient filled of_pairs divisible bags by_row "
+    "below castable mode ctc_targets"
+).split()
 FUNCTIONS = {
+    **dict.fromkeys(CHECKS, lambda value, *_: value),
     "dtype": lambda tensor: tensor.dtype,
     "positive": lambda number: number if number > 0 else None,
     "nonempty": lambda values: values if values is not None and len(values) else None,
@@ -138,28 +144,12 @@ FUNCTIONS = {
     "wide": lambda value: [wide(each) for each in value] if isinstance(value, list) else wide(value),
     "wide_dtype": lambda dtype: torch.float32 if dtype and dtype.itemsize == 2 else dtype,
     "long": lambda tensor: tensor.long(),
-    "one_sided": lambda padding, stride: padding,
     "choice": lambda number, *values: values[number],
-    "shaped": lambda tensor, other: tensor,
-    "by_channel": lambda tensor, of: tensor,
     "within": lambda indices, of, dims: indices.long(),
     "divisor": lambda value, other: other if isinstance(other, torch.Tensor) else number_like(other, value),
-    "matrix": lambda tensor: tensor,
-    "up_to": lambda number, most: number,
-    "heads": lambda number, qkv, bias: number,
-    "gradient": lambda tensor, of, dims: tensor,
-    "filled": lambda tensor: tensor,
-    "of_pairs": lambda tensor, x1, x2: tensor,
-    "divisible": lambda tensors: tensors,
-    "bags": lambda offsets, indices: offsets,
-    "by_row": lambda tensor, of, shape: tensor,
-    "below": lambda indices, count: indices,
     "classes": lambda target, of, ignored: target.long(),
-    "castable": lambda value, out: value,
-    "mode": lambda number, count: number,
     "scalar": lambda tensor: tensor.item(),
     "numbers": lambda values, like: torch.tensor(values),
     "unless": lambda number, absent: None if number == absent else number,
-    "ctc_targets": lambda targets, log_probs, lengths: targets,
     "transposed": lambda tensor: tensor if tensor.dim() < 2 else tensor.transpose(-2, -1),
 }

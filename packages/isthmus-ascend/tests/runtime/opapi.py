@@ -201,17 +201,23 @@ def call(name: str, *arguments: Any, shapes: Sequence[str] = ()) -> dict[str, li
 
 def named(name: str, **arguments: Any) -> None:
     """Call a function by the names of its parameters; those left out are null, 0 or empty."""
-    parameters = [(kind, parameter) for kind, parameter in ROWS[name].parameters]
-    assert arguments.keys() <= {parameter for _, parameter in parameters}
-    call(name, *(arguments.get(parameter, ABSENT.get(kind)) for kind, parameter in parameters))
+    call(name, *in_order(ROWS[name], arguments))
+
+
+def in_order(row: Row, arguments: dict[str, Any]) -> list[Any]:
+    """Return a row's arguments from those of some names; the others are null, 0 or empty."""
+    assert arguments.keys() <= {parameter for _, parameter in row.parameters}
+    return [arguments.get(parameter, ABSENT.get(kind)) for kind, parameter in row.parameters]
 
 
 def check(name: str, expected: dict[str, Any], tolerance: float = 1e-5, **inputs: Any) -> None:
-    """Call a function by name and compare what it writes; a float64 result is asked for as float32.
+    """Call a function by name and compare what it writes; float64 inputs and results become float32.
 
     A result that is also an input is written in place. Other results are strided memory.
     """
-    given = {key: copied(value) if key in expected else value for key, value in inputs.items()}
+    given = {
+        key: copied(single(value)) if key in expected else single(value) for key, value in inputs.items()
+    }
     for key, value in expected.items():
         given.setdefault(key, memory(value))
     named(name, **given)
@@ -224,6 +230,20 @@ def check(name: str, expected: dict[str, Any], tolerance: float = 1e-5, **inputs
                 atol=tolerance,
                 msg=lambda text, key=key: f"{key}: {text}",
             )
+
+
+def gradients(y: Any, dy: Any, **leaves: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the gradients of leaves in float64, by the names of the results that have them."""
+    dy = [one.double() for one in dy] if isinstance(dy, tuple) else dy.double()
+    return dict(zip(leaves, torch.autograd.grad(y, list(leaves.values()), dy), strict=True))
+
+
+def single(value: Any) -> Any:
+    """Return a float64 tensor in float32 and without its gradient; of a list, those of its elements."""
+    if isinstance(value, list):
+        return [single(element) for element in value]
+    is_double = isinstance(value, torch.Tensor) and value.dtype == torch.float64
+    return value.detach().float() if is_double else value
 
 
 def memory(value: Any) -> Any:

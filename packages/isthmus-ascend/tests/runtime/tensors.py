@@ -15,9 +15,22 @@ def real(*shape: int, low: float = -2, high: float = 2, dtype: torch.dtype = tor
     return view[tuple(slice(1, None, 2) for _ in shape)]
 
 
+def leaf(*shape: int) -> torch.Tensor:
+    """Return real numbers in float64 that have a gradient."""
+    return real(*shape).double().requires_grad_()
+
+
 def whole(*shape: int, low: int = 0, high: int = 8, dtype: torch.dtype = torch.int64) -> torch.Tensor:
     """Return random integers, laid out as real() does."""
     return real(*shape, low=low, high=high, dtype=torch.float64).floor().to(dtype)
+
+
+def codes(*shape: int) -> torch.Tensor:
+    return whole(*shape, low=-128, high=128).to(torch.int8)
+
+
+def quantised(value: torch.Tensor, low: int = -128, high: int = 127) -> torch.Tensor:
+    return value.round().clamp(low, high).to(torch.int8)
 
 
 def flags(*shape: int) -> torch.Tensor:

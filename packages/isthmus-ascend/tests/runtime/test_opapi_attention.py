@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.runtime import opapi
-from tests.runtime.opapi import check
-from tests.runtime.tensors import flags, real
+from tests.runtime.opapi import check, gradients
+from tests.runtime.tensors import flags, leaf, real
 
 
 def equal(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
@@ -23,6 +23,19 @@ def heads(x: torch.Tensor, layout: str) -> torch.Tensor:
     return x if layout == "BSND" else x.flatten(2) if layout == "BSH" else x.flatten(2).transpose(0, 1)
 
 
+def flash(
+    inputs: list[torch.Tensor], dy: torch.Tensor, mask: torch.Tensor, bits: torch.Tensor | None, *fixed: Any
+) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+    """Return what FlashAttentionScore writes: the attention, its statistics, and the gradients."""
+    out, statistics = torch.zeros(inputs[0].shape), [torch.zeros(2, 4, 5, 8) for _ in range(2)]
+    masks = (None, bits, None, mask)
+    opapi.call("FlashAttentionScore", *inputs, *masks, None, *fixed, *statistics, None, out)
+    grads = [torch.zeros(x.shape) for x in inputs]
+    saved = (*statistics, None, out)
+    opapi.call("FlashAttentionScoreGrad", *inputs, dy, *masks, *saved, None, *fixed, *grads, None)
+    return out, statistics, grads
+
+
 @pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "SBH"])
 @pytest.mark.parametrize("sparse", [0, 1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 2])
@@ -35,34 +48,14 @@ def test_flash_attention(layout: str, sparse: int, groups: int) -> None:
     )
     dy = real(2, 4, 5, 8)
     inputs = [heads(x.detach(), layout) for x in (query, key, value)]
-    out, largest, total = torch.zeros(inputs[0].shape), torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8)
     fixed = (0.4, 1.0, 65536, 65536, 4, layout, 0, sparse)
-    opapi.call(
-        "FlashAttentionScore", *inputs, None, None, None, mask, None, *fixed, largest, total, None, out
-    )
+    out, (largest, total), grads = flash(inputs, heads(dy, layout), mask, None, *fixed)
     equal(out, heads(expected.detach(), layout))
     scores = (query @ key.repeat_interleave(groups, 1).mT * 0.4).masked_fill(~allowed, -torch.inf)
     equal(largest[..., 0] + total[..., 0].log(), scores.logsumexp(-1).detach())
-    grads = [torch.zeros(x.shape) for x in inputs]
-    saved = (largest, total, None, out)
-    opapi.call(
-        "FlashAttentionScoreGrad",
-        *inputs,
-        heads(dy, layout),
-        None,
-        None,
-        None,
-        mask,
-        *saved,
-        None,
-        *fixed,
-        *grads,
-        None,
-    )
-    for actual, wanted in zip(
-        grads, torch.autograd.grad(expected, (query, key, value), dy.double()), strict=True
-    ):
-        equal(actual, heads(wanted, layout), 1e-4)
+    wanted = torch.autograd.grad(expected, (query, key, value), dy.double())
+    for actual, grad in zip(grads, wanted, strict=True):
+        equal(actual, heads(grad, layout), 1e-4)
 
 
 @pytest.mark.parametrize("sparse", [1, 2])
@@ -76,17 +69,8 @@ def test_flash_attention_with_dropout(sparse: int) -> None:
     scores = (query @ key.repeat_interleave(2, 1).mT * 0.4).masked_fill(~allowed, -torch.inf)
     expected = (scores.softmax(-1) * kept / 0.75) @ value.repeat_interleave(2, 1)
     inputs, dy = [x.detach() for x in (query, key, value)], real(2, 4, 5, 8)
-    out, largest, total = torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8)
-    fixed = (0.4, 0.75, 65536, 65536, 4, "BNSD", 0, sparse)
-    opapi.call(
-        "FlashAttentionScore", *inputs, None, bits, None, mask, None, *fixed, largest, total, None, out
-    )
+    out, _, grads = flash(inputs, dy, mask, bits, 0.4, 0.75, 65536, 65536, 4, "BNSD", 0, sparse)
     equal(out, expected.detach())
-    grads = [torch.zeros(x.shape) for x in inputs]
-    saved = (largest, total, None, out)
-    opapi.call(
-        "FlashAttentionScoreGrad", *inputs, dy, None, bits, None, mask, *saved, None, *fixed, *grads, None
-    )
     for actual, wanted in zip(grads, torch.autograd.grad(expected, (query, key, value), dy), strict=True):
         equal(actual, wanted)
 
@@ -117,6 +101,10 @@ def hidden(mode: int, queries: int, keys: int, prefix: int = 0) -> torch.Tensor:
 
 LENGTHS = ([2, 5, 9], [3, 9, 14])  # ends of the entries of a packed batch
 STRETCHES = [((a, b), (c, d)) for a, b, c, d in zip([0, 2, 5], [2, 5, 9], [0, 3, 9], [3, 9, 14], strict=True)]
+GRADIENTS = {
+    "query": "dq", "key": "dk", "value": "dv", "query_rope": "dq_rope", "key_rope": "dk_rope", "pse": "dpse",
+    "sink": "dsink",
+}  # fmt: skip
 FORWARD = {"scale": 0.4, "keep_prob": 1.0, "pre_tokens": 1, "next_tokens": 2, "head_num": 4}
 
 
@@ -151,91 +139,54 @@ VARLEN = {
 @pytest.mark.parametrize("name", VARLEN)
 @pytest.mark.parametrize("mode", [0, 2, 3, 4])
 def test_attention_of_a_packed_batch(name: str, mode: int) -> None:
-    roped, sunk = (
-        name.endswith(("V3", "V5", "ScoreV4")) and "VarLenScoreV4" not in name,
-        name.endswith(("V5", "ionScoreV4")),
-    )
-    query, key, value = (real(n, h, 6).double().requires_grad_() for n, h in ((9, 4), (14, 2), (14, 2)))
-    ropes = [real(n, h, 2).double().requires_grad_() for n, h in ((9, 4), (14, 2))] if roped else []
-    sink = real(4).double().requires_grad_() if sunk else None
+    roped = name.endswith(("V3", "V5", "ScoreV4")) and "VarLenScoreV4" not in name
+    sunk = name.endswith(("V5", "ionScoreV4"))
+    query, key, value = (leaf(n, h, 6) for n, h in ((9, 4), (14, 2), (14, 2)))
+    ropes = [leaf(n, h, 2) for n, h in ((9, 4), (14, 2))] if roped else []
+    sink = leaf(4) if sunk else None
     whole = (
-        [torch.cat([x, r], -1) for x, r in zip((query, key), ropes, strict=True)] if roped else [query, key]
+        [torch.cat(parts, -1) for parts in zip((query, key), ropes, strict=True)] if roped else [query, key]
     )
     out, statistics = packed(mode, [*whole, value], sink)
-    given = {"query": query, "key": key, "value": value} | dict(
-        zip(("query_rope", "key_rope"), ropes, strict=False)
-    )
-    given |= {"sink": sink} if sunk else {}
-    learned = list(given.values())
-    inputs = {key: x.detach().float() for key, x in given.items()}
-    options = FORWARD | {
-        "input_layout": "TND",
-        "sparse_mode": mode,
-        "actual_seq_qlen": LENGTHS[0],
-        "actual_seq_kvlen": LENGTHS[1],
-    }
+    given = {"query": query, "key": key, "value": value}
+    given |= dict(zip(("query_rope", "key_rope"), ropes, strict=False)) | ({"sink": sink} if sunk else {})
+    options = FORWARD | {"input_layout": "TND", "sparse_mode": mode}
+    options |= {"actual_seq_qlen": LENGTHS[0], "actual_seq_kvlen": LENGTHS[1]}
     options |= {"pse_type": 1} if "pse_type" in dict(map(reversed, opapi.ROWS[name].parameters)) else {}
-    check(name, {"out": out, **statistics}, 1e-4, **inputs, **options)
+    check(name, {"out": out, **statistics}, 1e-4, **given, **options)
     dy = real(9, 4, 6)
-    grads = torch.autograd.grad(out, learned, dy.double())
-    names = {
-        "query": "dq",
-        "key": "dk",
-        "value": "dv",
-        "query_rope": "dq_rope",
-        "key_rope": "dk_rope",
-        "sink": "dsink",
-    }
-    saved = {"attention_in": out} | statistics
-    check(
-        VARLEN[name],
-        {names[key]: grad for key, grad in zip(given, grads, strict=True)},
-        1e-4,
-        dy=dy,
-        **inputs,
-        **{key: x.detach().float() for key, x in saved.items()},
-        **options,
-    )
+    expected = gradients(out, dy, **{GRADIENTS[name]: x for name, x in given.items()})
+    check(VARLEN[name], expected, 1e-4, dy=dy, attention_in=out, **given, **statistics, **options)
 
 
-@pytest.mark.parametrize("version", ["V2", "V3"])
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        ("FlashAttentionScoreV2", "FlashAttentionScoreGradV2"),
+        ("FlashAttentionScoreV3", "FlashAttentionScoreGradV3"),
+    ],
+)
 @pytest.mark.parametrize("mode", [0, 4, 5])
 @pytest.mark.parametrize("pse_type", [0, 1])
-def test_attention_with_a_position_bias(version: str, mode: int, pse_type: int) -> None:
-    forward = {"V2": "FlashAttentionScoreV2", "V3": "FlashAttentionScoreV3"}[version]
-    backward = {"V2": "FlashAttentionScoreGradV2", "V3": "FlashAttentionScoreGradV3"}[version]
-    query, key, value = (real(2, n, s, 8).double().requires_grad_() for n, s in ((4, 5), (2, 7), (2, 7)))
-    pse = real(1, 4, 5, 7).double().requires_grad_()
-    sink = real(4).double().requires_grad_() if version == "V3" else None
-    mask = flags(5, 7)
+def test_attention_with_a_position_bias(forward: str, backward: str, mode: int, pse_type: int) -> None:
+    query, key, value = (leaf(2, n, s, 8) for n, s in ((4, 5), (2, 7), (2, 7)))
+    pse = leaf(1, 4, 5, 7)
+    sink, mask = leaf(4) if forward.endswith("V3") else None, flags(5, 7)
     bias = pse * 0.4 if pse_type else pse
     parts = []
     for i in range(2):
         out_of_sight = mask | hidden(4, 7, 7)[:5] if mode == 0 else hidden(mode, 5, 7, 2 + i)
         parts.append(attention(query[i], key[i], value[i], 0.4, hidden=out_of_sight, bias=bias[0], sink=sink))
     out, sums = (torch.stack(part) for part in zip(*parts, strict=True))
-    given = {"query": query, "key": key, "value": value, "pse": pse} | (
-        {"sink": sink} if sink is not None else {}
-    )
-    inputs = {name: x.detach().float() for name, x in given.items()} | {"atten_mask": mask}
+    given = {"query": query, "key": key, "value": value, "pse": pse}
+    given |= {"sink": sink} if sink is not None else {}
     options = FORWARD | {"input_layout": "BNSD", "sparse_mode": mode, "prefix": [2, 3], "pse_type": pse_type}
-    statistics = {
-        "softmax_max": sums[..., None].expand(2, 4, 5, 8),
-        "softmax_sum": torch.ones(2, 4, 5, 8, dtype=torch.float64),
-    }
-    check(forward, {"out": out, **statistics}, 1e-4, **inputs, **options)
+    options["atten_mask"] = mask
+    statistics = {"softmax_max": sums[..., None].expand(2, 4, 5, 8), "softmax_sum": torch.ones(2, 4, 5, 8)}
+    check(forward, {"out": out, **statistics}, 1e-4, **given, **options)
     dy = real(2, 4, 5, 8)
-    grads = torch.autograd.grad(out, list(given.values()), dy.double())
-    names = ("dq", "dk", "dv", "dpse", "dsink")
-    check(
-        backward,
-        dict(zip(names, grads, strict=False)),
-        1e-4,
-        dy=dy,
-        **inputs,
-        **options,
-        **{key: x.detach().float() for key, x in (statistics | {"attention_in": out}).items()},
-    )
+    expected = gradients(out, dy, **{GRADIENTS[name]: x for name, x in given.items()})
+    check(backward, expected, 1e-4, dy=dy, attention_in=out, **given, **statistics, **options)
 
 
 INFER = [
@@ -257,14 +208,8 @@ def test_attention_of_prompts(name: str, layout: str, mode: int) -> None:
     out, sums = torch.zeros(2, 4, 5, 8, dtype=torch.float64), torch.zeros(2, 4, 5, 1, dtype=torch.float64)
     for i, (n, k) in enumerate(zip(lengths, key_lengths, strict=True)):
         out_of_sight = mask[:n, :k] if mode == 0 else hidden(3, n, k)
-        part = attention(
-            query[i, :, :n].double(),
-            key[i, :, :k].double(),
-            value[i, :, :k].double(),
-            0.4,
-            hidden=out_of_sight,
-        )
-        out[i, :, :n], sums[i, :, :n, 0] = part
+        parts = (x[i, :, :count].double() for x, count in ((query, n), (key, k), (value, k)))
+        out[i, :, :n], sums[i, :, :n, 0] = attention(*parts, 0.4, hidden=out_of_sight)
     options = {"actual_seq_lengths": lengths, "actual_seq_lengths_kv": key_lengths}
 
     def placed(x: torch.Tensor, kind: str, ends: list[int]) -> torch.Tensor:
@@ -282,21 +227,9 @@ def test_attention_of_prompts(name: str, layout: str, mode: int) -> None:
     if not prompt:
         expected["softmax_lse"] = placed(sums, "TND", lengths) if layout == "TND" else sums
         options["softmax_lse_flag"] = True
-    check(
-        name,
-        expected,
-        1e-4,
-        **inputs,
-        **options,
-        atten_mask=mask,
-        num_heads=4,
-        num_key_value_heads=2,
-        scale=0.4,
-        pre_tokens=1000,
-        next_tokens=1000,
-        sparse_mode=mode,
-        input_layout=layout,
-    )
+    options |= {"num_heads": 4, "num_key_value_heads": 2, "scale": 0.4, "pre_tokens": 1000}
+    options |= {"atten_mask": mask, "next_tokens": 1000, "sparse_mode": mode, "input_layout": layout}
+    check(name, expected, 1e-4, **inputs, **options)
 
 
 @pytest.mark.parametrize("name", ["IncreFlashAttentionV4", "FusedInferAttentionScoreV3"])
@@ -304,12 +237,9 @@ def test_attention_of_prompts(name: str, layout: str, mode: int) -> None:
 def test_attention_of_one_query_over_a_cache(name: str, blocked: bool) -> None:
     query, key, value = real(2, 4, 1, 8), real(2, 2, 6, 8), real(2, 2, 6, 8)
     lengths, table = [3, 6], torch.tensor([[4, 0, 2], [1, 3, 5]], dtype=torch.int32)
-    out = torch.stack(
-        [
-            attention(query[i].double(), key[i, :, :n].double(), value[i, :, :n].double(), 0.4)[0]
-            for i, n in enumerate(lengths)
-        ]
-    )
+    wide = query.double(), key.double(), value.double()
+    parts = [(wide[0][i], *(x[i, :, :n] for x in wide[1:])) for i, n in enumerate(lengths)]
+    out = torch.stack([attention(*part, 0.4)[0] for part in parts])
     inputs = [[key], [value]]
     if blocked:  # blocks of 2 positions
         inputs = []
@@ -320,34 +250,15 @@ def test_attention_of_one_query_over_a_cache(name: str, blocked: bool) -> None:
             inputs.append([blocks])
     options = {"block_table": table, "block_size": 2} if blocked else {}
     options["actual_seq_lengths" if name.startswith("Incre") else "actual_seq_lengths_kv"] = lengths
-    check(
-        name,
-        {"out": out},
-        1e-4,
-        query=query,
-        key=inputs[0],
-        value=inputs[1],
-        num_heads=4,
-        num_key_value_heads=2,
-        scale=0.4,
-        input_layout="BNSD",
-        **options,
-    )
+    options |= {"num_heads": 4, "num_key_value_heads": 2, "scale": 0.4, "input_layout": "BNSD"}
+    check(name, {"out": out}, 1e-4, query=query, key=inputs[0], value=inputs[1], **options)
 
 
 def test_arguments_that_attention_does_not_read_are_refused() -> None:
-    one = real(1, 1, 2, 8)
+    one, out = real(1, 1, 2, 8), torch.zeros(1, 1, 2, 8)
+    given = {"query": one, "key": [one], "value": [one], "num_heads": 1, "input_layout": "BNSD", "out": out}
     with pytest.raises(ValueError, match="antiquant_scale is not supported"):
-        opapi.named(
-            "FusedInferAttentionScoreV2",
-            query=one,
-            key=[one],
-            value=[one],
-            antiquant_scale=real(8),
-            num_heads=1,
-            input_layout="BNSD",
-            out=torch.zeros(1, 1, 2, 8),
-        )
+        opapi.named("FusedInferAttentionScoreV2", **given, antiquant_scale=real(8))
 
 
 @pytest.mark.parametrize("layout", ["SBH", "TND"])
@@ -358,40 +269,20 @@ def test_attention_over_parts_of_the_keys_joined(layout: str) -> None:
     )
 
     def columns(x: torch.Tensor) -> torch.Tensor:
-        x = x if layout == "SBH" else x.T
-        return (
-            (x[None] if layout == "SBH" else x)[..., None]
-            .expand(*(1, 4, 5) if layout == "SBH" else (5, 4), 8)
-            .float()
-        )
+        x = x[None] if layout == "SBH" else x.T
+        return x[..., None].expand(*x.shape, 8)
 
     def placed(x: torch.Tensor) -> torch.Tensor:
         return heads(x[None], "SBH") if layout == "SBH" else x.transpose(0, 1)
 
     ones = torch.ones_like(columns(sums))
     largest = torch.maximum(columns(before), columns(now))
-    expected = {
-        "attn_out": placed(whole),
-        "softmax_max": largest,
-        "softmax_sum": (columns(sums) - largest).exp(),
-    }
-    check(
-        "RingAttentionUpdateV2",
-        expected,
-        1e-4,
-        prev_out=placed(first).float(),
-        prev_max=columns(before),
-        prev_sum=ones,
-        cur_out=placed(second).float(),
-        cur_max=columns(now),
-        cur_sum=ones,
-        input_layout=layout,
-    )
-    check(
-        "AttentionUpdate",
-        {"out": whole.flatten(0, 1), "lse_out": sums.flatten()},
-        1e-4,
-        update_type=1,
-        lse=[before.flatten().float(), now.flatten().float()],
-        local_out=[first.flatten(0, 1).float(), second.flatten(0, 1).float()],
-    )
+    expected = {"attn_out": placed(whole), "softmax_max": largest}
+    expected["softmax_sum"] = (columns(sums) - largest).exp()
+    given = {"prev_out": placed(first), "prev_max": columns(before), "prev_sum": ones}
+    given |= {"cur_out": placed(second), "cur_max": columns(now), "cur_sum": ones}
+    check("RingAttentionUpdateV2", expected, 1e-4, **given, input_layout=layout)
+    expected = {"out": whole.flatten(0, 1), "lse_out": sums.flatten()}
+    parts = [part.flatten(0, 1) for part in (first, second)]
+    lse = [before.flatten(), now.flatten()]
+    check("AttentionUpdate", expected, 1e-4, update_type=1, lse=lse, local_out=parts)

@@ -1,11 +1,13 @@
 """Rotary embedding by position, and caches of keys and values, against loops over tokens."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from tests.runtime.opapi import check
-from tests.runtime.tensors import positive, real, whole
+from tests.runtime.tensors import positive, quantised, real, whole
 
 
 def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -33,11 +35,14 @@ def test_rotary_in_place_and_by_a_matrix() -> None:
 
 
 @pytest.mark.parametrize("neox", [True, False])
-@pytest.mark.parametrize("sections", [None, "after", "alternating"])
-@pytest.mark.parametrize("name", ["RopeWithSinCosCache", "RopeWithSinCosCacheV2"])
+@pytest.mark.parametrize(
+    ("name", "sections"),
+    [
+        *itertools.product(("RopeWithSinCosCache", "RopeWithSinCosCacheV2"), (None, "after")),
+        ("RopeWithSinCosCacheV2", "alternating"),
+    ],
+)
 def test_rotary_by_position(name: str, neox: bool, sections: str | None) -> None:
-    if name == "RopeWithSinCosCache" and sections == "alternating":
-        return
     table, query, key = real(9, 12), real(5, 2 * 16), real(5, 16)
     positions = whole(3, 5, high=9) if sections else whole(5, high=9)
     parts = [2, 2, 2]
@@ -61,18 +66,8 @@ def test_rotary_by_position(name: str, neox: bool, sections: str | None) -> None
             )
         expected[f"{which}_out"] = heads.reshape(5, -1)
     options = {"cache_mode": int(sections == "alternating")} if name.endswith("V2") else {}
-    check(
-        name,
-        expected,
-        positions=positions,
-        query=query,
-        key=key,
-        cos_sin_cache=table,
-        mrope_section=parts,
-        head_size=16,
-        is_neox_style=neox,
-        **options,
-    )
+    given = {"positions": positions, "query": query, "key": key, "cos_sin_cache": table}
+    check(name, expected, **given, mrope_section=parts, head_size=16, is_neox_style=neox, **options)
 
 
 MODES = ["Norm", "PA_BNSD", "PA_NZ", "PA_BLK_BNSD", "PA_BLK_NZ"]
@@ -91,27 +86,23 @@ def test_norm_and_rotary_into_caches(mode: str, with_v: bool, codes: bool) -> No
     v = real(batch, 1, count, width)
     key, value = (torch.cat([key, y[..., rope:]], -1), v.double()) if with_v else (key, y)
     scales = {"k_scale": positive(key.shape[-1]) * 40, "v_scale": positive(width) * 40} if codes else {}
-    index = (
-        torch.tensor([[3, 0, 7, 6, 1], [5, 2, 4, 0, 7]])
-        if mode == "Norm"
-        else torch.tensor([[3, 17, -1, 6, 21], [8, 2, 23, 0, 14]])
-    )
+    places = [[3, 0, 7, 6, 1], [5, 2, 4, 0, 7]], [[3, 17, -1, 6, 21], [8, 2, 23, 0, 14]]
+    index = torch.tensor(places[mode != "Norm"])
     blocks = torch.tensor([[8, 20], [-1, 4]])
     expected = {"k_out": key, "v_out": value}
     dtype = torch.int8 if codes else torch.float32
     inputs = {}
     for name, rows, scale in (("k_cache", key, "k_scale"), ("v_cache", value, "v_scale")):
         stored = (rows * scales[scale]).round().clamp(-128, 127) if codes else rows
-        width_of = rows.shape[-1]
-        cache = whole(*(batch, 1, 8, width_of) if mode == "Norm" else (pages, block, 1, width_of), high=9).to(
-            dtype
-        )
+        shape = (batch, 1, 8) if mode == "Norm" else (pages, block, 1)
+        cache = whole(*shape, rows.shape[-1], high=9).to(dtype)
+        stored = stored.to(dtype)
         result = cache.clone().contiguous()
         fractal = 32 if codes else 16
         for b in range(batch):
             for s in range(count):
                 if mode == "Norm":
-                    result[b, 0, index[b, s]] = stored[b, 0, s].to(dtype)
+                    result[b, 0, index[b, s]] = stored[b, 0, s]
                     continue
                 if "BLK" in mode:
                     start = int(blocks[b, s // block])
@@ -121,21 +112,16 @@ def test_norm_and_rotary_into_caches(mode: str, with_v: bool, codes: bool) -> No
                 if page < 0:
                     continue
                 if mode.endswith("NZ"):
-                    result[page].view(-1, block, fractal)[:, offset] = (
-                        stored[b, 0, s].to(dtype).view(-1, fractal)
-                    )
+                    result[page].view(-1, block, fractal)[:, offset] = stored[b, 0, s].view(-1, fractal)
                 else:
-                    result[page, offset, 0] = stored[b, 0, s].to(dtype)
+                    result[page, offset, 0] = stored[b, 0, s]
         inputs[name], expected[name] = cache, result
-    given = (
-        inputs
-        | scales
-        | {"kv": kv, "gamma": gamma, "cos": cos, "sin": sin, "epsilon": 1e-3, "cache_mode": mode}
-    )
+    given = {"kv": kv, "gamma": gamma, "cos": cos, "sin": sin, "epsilon": 1e-3, "cache_mode": mode}
+    given |= {**inputs, **scales, "is_output_kv": True}
     given["index"] = (blocks if "BLK" in mode else index).flatten() if mode != "Norm" else index
-    check("KvRmsNormRopeCacheV2", expected, 1e-4, **given, is_output_kv=True, **({"v": v} if with_v else {}))
+    check("KvRmsNormRopeCacheV2", expected, 1e-4, **given, **({"v": v} if with_v else {}))
     if not with_v:
-        check("KvRmsNormRopeCache", expected, 1e-4, **given, is_output_kv=True)
+        check("KvRmsNormRopeCache", expected, 1e-4, **given)
 
 
 @pytest.mark.parametrize("fractal", [False, True])
@@ -154,13 +140,8 @@ def test_tokens_in_caches_of_blocks(fractal: bool) -> None:
         inputs[f"{name}_cache"], expected[f"{name}_cache"] = cache, result
     given = {"slot_mapping": slots, "cache_mode": mode}
     check("ScatterPaKvCache", expected, key=key, value=value, **inputs, **given, scatter_mode="None")
-    check(
-        "ScatterPaCache",
-        {"key_cache": expected["key_cache"]},
-        key=key,
-        key_cache=inputs["key_cache"],
-        **given,
-    )
+    one = {"key_cache": expected["key_cache"]}
+    check("ScatterPaCache", one, key=key, key_cache=inputs["key_cache"], **given)
     table = torch.tensor([[2, 0], [1, 5]], dtype=torch.int32)
     for ends, offsets in (([6, 5], None), ([0, 6, 11], None), ([3, 5], [4, 0])):
         lengths = torch.tensor(ends).diff().tolist() if len(ends) == 3 else ends
@@ -172,21 +153,13 @@ def test_tokens_in_caches_of_blocks(fractal: bool) -> None:
                     column = j // 4 + (offsets[i] // 4 if offsets else 0)
                     page = int(table[i, column])
                     if page < 3:
-                        out[row] = (cache[page, :, j % 4] if fractal else cache[page, j % 4]).reshape(
-                            out[row].shape
-                        )
+                        found = cache[page, :, j % 4] if fractal else cache[page, j % 4]
+                        out[row] = found.reshape(out[row].shape)
                     row += 1
-        check(
-            "GatherPaKvCache",
-            outs,
-            **inputs,
-            block_tables=table,
-            seq_lens=torch.tensor(ends, dtype=torch.int32),
-            cache_mode=mode,
-            seq_offset=None if offsets is None else torch.tensor(offsets, dtype=torch.int32),
-            is_seq_lens_cumsum=len(ends) == 3,
-            **{f"{name}": torch.zeros_like(out) for name, out in outs.items()},
-        )
+        given = {"block_tables": table, "seq_lens": torch.tensor(ends, dtype=torch.int32), "cache_mode": mode}
+        given |= {name: torch.zeros_like(out) for name, out in outs.items()}
+        given["seq_offset"] = None if offsets is None else torch.tensor(offsets, dtype=torch.int32)
+        check("GatherPaKvCache", outs, **inputs, **given, is_seq_lens_cumsum=len(ends) == 3)
 
 
 def test_updates_from_an_index_on() -> None:
@@ -195,51 +168,26 @@ def test_updates_from_an_index_on() -> None:
     for i, at in enumerate(start.tolist()):
         expected[i, :, at : at + 2] = updates[i]
     check("InplaceScatterUpdate", {"self": expected}, self=cache, indices=start, updates=updates, axis=-2)
-    codes, scale, offset = (
-        whole(3, 2, 6, 4).to(torch.int8),
-        positive(4) / 40,
-        torch.tensor([1.0, -2.0, 3.0, 0.0]),
-    )
-    expected = codes.clone()
+    stored, scale, offset = whole(3, 2, 6, 4).to(torch.int8), positive(4) / 40, torch.tensor([1.0, -2, 3, 0])
+    expected = stored.clone()
     for i, at in enumerate(start.tolist()):
-        expected[i, :, at : at + 2] = (
-            (updates[i].double() / scale + offset).round().clamp(-128, 127).to(torch.int8)
-        )
-    given = {
-        "self": codes,
-        "indices": start,
-        "updates": updates,
-        "scale": scale,
-        "offset": offset,
-        "axis": -2,
-        "quant_axis": -1,
-        "reduction": 1,
-    }
+        expected[i, :, at : at + 2] = quantised(updates[i].double() / scale + offset)
+    given = {"self": stored, "indices": start, "updates": updates, "scale": scale, "offset": offset}
+    given |= {"axis": -2, "quant_axis": -1, "reduction": 1}
     check("InplaceQuantScatter", {"self": expected}, **given)
     check("InplaceQuantScatterV2", {"self": expected}, **given, round_mode="rint")
 
 
 @pytest.mark.parametrize("axis", [-2, -1])
 def test_updates_of_a_list(axis: int) -> None:
-    targets, start, mask = (
-        [real(2, 5, 4) for _ in range(3)],
-        torch.tensor([2, 0, 3]),
-        torch.tensor([1, 0, 1], dtype=torch.uint8),
-    )
+    targets, start = [real(2, 5, 4) for _ in range(3)], torch.tensor([2, 0, 3])
+    mask = torch.tensor([1, 0, 1], dtype=torch.uint8)
     updates = real(3, 2, 1, 4) if axis == -2 else real(3, 2, 5, 1)
     expected = [target.clone() for target in targets]
     for i in (0, 2):
         expected[i].select(axis, int(start[i])).copy_(updates[i].squeeze(axis))
-    check(
-        "ScatterList",
-        {"targets": expected},
-        targets=targets,
-        indices=start,
-        updates=updates,
-        mask=mask,
-        reduce="update",
-        axis=axis,
-    )
+    given = {"targets": targets, "indices": start, "updates": updates, "mask": mask}
+    check("ScatterList", {"targets": expected}, **given, reduce="update", axis=axis)
 
 
 def test_updates_at_coordinates() -> None:

@@ -10,32 +10,16 @@ from tests.runtime import opapi
 
 
 def attention(shape: tuple[int, ...], heads: int, layout: str = "BSH", **others: Any) -> None:
-    key = torch.ones(2, 4, 2, dtype=torch.float16)
-    given = {
-        "query": torch.zeros(shape, dtype=torch.float16),
-        "key": key,
-        "value": key,
-        "scale": 1.0,
-    } | others
-    opapi.named(
-        "FlashAttentionScore",
-        head_num=heads,
-        input_layout=layout,
-        keep_prob=1.0,
-        out=torch.zeros(shape),
-        **given,
-    )
+    query, key = torch.zeros(shape, dtype=torch.float16), torch.ones(2, 4, 2, dtype=torch.float16)
+    given = {"query": query, "key": key, "value": key, "scale": 1.0, "keep_prob": 1.0} | others
+    out = torch.zeros(shape)
+    opapi.named("FlashAttentionScore", head_num=heads, input_layout=layout, out=out, **given)
 
 
 def decode(query: torch.Tensor, **others: Any) -> None:
     cache = torch.zeros(4, 128, 512, dtype=torch.float16)
-    given = {
-        "key": [cache],
-        "value": [cache],
-        "num_heads": 8,
-        "input_layout": "BSH",
-        "block_size": 128,
-    } | others
+    given = {"key": [cache], "value": [cache], "num_heads": 8, "input_layout": "BSH", "block_size": 128}
+    given |= others
     opapi.named("IncreFlashAttentionV4", query=query, scale=1.0, out=torch.zeros_like(query), **given)
 
 

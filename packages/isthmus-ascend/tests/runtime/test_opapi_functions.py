@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.runtime import opapi
-from tests.runtime.opapi import check
-from tests.runtime.tensors import positive, real, whole
+from tests.runtime.opapi import check, gradients
+from tests.runtime.tensors import leaf, positive, real, whole
 from tests.runtime.test_opapi_errors import refused
 
 
@@ -15,66 +15,48 @@ def equal(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5)
 
 
 def test_rms_norm() -> None:
-    x, weight = real(2, 3, 4).requires_grad_(), real(3, 4).requires_grad_()
-    y, rstd, dy = torch.zeros(2, 3, 4), torch.zeros(2, 1, 1), real(2, 3, 4)
-    opapi.call("RmsNorm", x.detach(), weight.detach(), 1e-3, y, rstd)
-    expected = F.rms_norm(x, (3, 4), weight, 1e-3)
-    equal(y, expected.detach())
-    equal(rstd, x.detach().square().mean((1, 2), keepdim=True).add(1e-3).rsqrt())
-    dx, dweight = torch.zeros(2, 3, 4), torch.zeros(3, 4)
-    opapi.call("RmsNormGrad", dy, x.detach(), rstd, weight.detach(), dx, dweight)
-    for actual, wanted in zip((dx, dweight), torch.autograd.grad(expected, (x, weight), dy), strict=True):
-        equal(actual, wanted)
+    x, gamma, dy = leaf(2, 3, 4), leaf(3, 4), real(2, 3, 4)
+    y = F.rms_norm(x, (3, 4), gamma, 1e-3)
+    rstd = x.square().mean((1, 2), keepdim=True).add(1e-3).rsqrt()
+    check("RmsNorm", {"y": y, "rstd": rstd}, self=x, gamma=gamma, epsilon=1e-3)
+    check("RmsNormGrad", gradients(y, dy, dx=x, dgamma=gamma), dy=dy, self=x, rstd=rstd, gamma=gamma)
 
 
 def test_rms_norm_of_a_sum_and_with_an_offset() -> None:
-    x1, x2, weight = real(2, 3, 4), real(2, 3, 4), real(4)
-    y, rstd, x = torch.zeros(2, 3, 4), torch.zeros(2, 3, 1), torch.zeros(2, 3, 4)
-    opapi.call("AddRmsNorm", x1, x2, weight, 1e-3, y, rstd, x)
-    equal(x, x1 + x2)
-    equal(y, F.rms_norm(x1 + x2, (4,), weight, 1e-3))
-    opapi.call("GemmaRmsNorm", x1, weight, 1e-3, y, rstd)
-    equal(y, F.rms_norm(x1, (4,), weight + 1, 1e-3))
+    x1, x2, gamma, rstd = real(2, 3, 4), real(2, 3, 4), real(4), torch.zeros(2, 3, 1)
+    y, given = F.rms_norm(x1 + x2, (4,), gamma, 1e-3), {"gamma": gamma, "epsilon": 1e-3, "rstd": rstd}
+    check("AddRmsNorm", {"x": x1 + x2, "y": y}, x1=x1, x2=x2, **given)
+    check("GemmaRmsNorm", {"y": F.rms_norm(x1, (4,), gamma + 1, 1e-3)}, self=x1, **given)
 
 
 @pytest.mark.parametrize("mode", [0, 1])
 def test_rotary(mode: int) -> None:
-    x = real(2, 3, 4, 6).requires_grad_()
-    cos, sin = (real(1, 3, 1, 6).requires_grad_() for _ in range(2))
+    x, cos, sin = leaf(2, 3, 4, 6), leaf(1, 3, 1, 6), leaf(1, 3, 1, 6)
     pairs = x.unflatten(-1, (2, -1)).mT if mode == 0 else x.unflatten(-1, (-1, 2))
     turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * 1j)
     expected = x * cos + (turned.mT if mode == 0 else turned).flatten(-2) * sin
-    y, dy = torch.zeros(2, 3, 4, 6), real(2, 3, 4, 6)
-    inputs = [cos.detach(), sin.detach()]
-    for name, rotate in (("RotaryPositionEmbedding", []), ("RotaryPositionEmbeddingV2", [None])):
-        opapi.call(name, x.detach(), *inputs, mode, *rotate, y.zero_())
-        equal(y, expected.detach())
-    grads = [torch.zeros(2, 3, 4, 6), torch.zeros(1, 3, 1, 6), torch.zeros(1, 3, 1, 6)]
-    opapi.call("RotaryPositionEmbeddingGrad", dy, *inputs, x.detach(), mode, *grads)
-    for actual, wanted in zip(grads, torch.autograd.grad(expected, (x, cos, sin), dy), strict=True):
-        equal(actual, wanted)
+    dy, given = real(2, 3, 4, 6), {"cos": cos, "sin": sin, "mode": mode}
+    for name in ("RotaryPositionEmbedding", "RotaryPositionEmbeddingV2"):
+        check(name, {"out": expected}, self=x, **given)
+    grads = gradients(expected, dy, dx=x, dcos=cos, dsin=sin)
+    check("RotaryPositionEmbeddingGrad", grads, grad=dy, x=x, **given)
 
 
 def test_fast_gelu() -> None:
-    x, dy = real(3, 4).requires_grad_(), real(3, 4)
-    expected = x * torch.sigmoid(1.702 * x)
-    y, dx = torch.zeros(3, 4), torch.zeros(3, 4)
-    opapi.call("FastGelu", x.detach(), y)
-    opapi.call("FastGeluBackward", dy, x.detach(), dx)
-    equal(y, expected.detach())
-    equal(dx, torch.autograd.grad(expected, x, dy)[0])
+    x, dy = leaf(3, 4), real(3, 4)
+    y = x * torch.sigmoid(1.702 * x)
+    check("FastGelu", {"out": y}, self=x)
+    check("FastGeluBackward", gradients(y, dy, out=x), grad=dy, self=x)
 
 
 @pytest.mark.parametrize("dim", [0, -1])
 def test_swiglu(dim: int) -> None:
-    x = real(4, 6).requires_grad_()
+    x = leaf(4, 6)
     first, second = x.chunk(2, dim)
-    expected = F.silu(first) * second
-    y, dx, dy = torch.zeros(expected.shape), torch.zeros(4, 6), real(*expected.shape)
-    opapi.call("SwiGlu", x.detach(), dim, y)
-    opapi.call("SwiGluGrad", dy, x.detach(), dim, dx)
-    equal(y, expected.detach())
-    equal(dx, torch.autograd.grad(expected, x, dy)[0])
+    y = F.silu(first) * second
+    dy = real(*y.shape)
+    check("SwiGlu", {"out": y}, self=x, dim=dim)
+    check("SwiGluGrad", gradients(y, dy, out=x), grad_output=dy, self=x, dim=dim)
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
@@ -105,35 +87,15 @@ def test_one_hot(axis: int) -> None:
 @pytest.mark.parametrize("reduction", [0, 1, 2])
 def test_gradients_of_losses(reduction: int) -> None:
     kind = ("none", "mean", "sum")[reduction]
-    x, target, weight = real(3, 4).requires_grad_(), positive(3, 4), positive(3, 4)
-    dy = real(3, 4) if reduction == 0 else real()
-    pos_weight = positive(4)
-
-    def check(name: str, loss: torch.Tensor, *arguments: object) -> None:
-        dx = torch.zeros(3, 4)
-        opapi.call(name, dy, x.detach(), *arguments, dx)
-        equal(dx, torch.autograd.grad(loss, x, dy)[0])
-
-    logits = F.binary_cross_entropy_with_logits
-    weighted = logits(x, target, weight, reduction=kind, pos_weight=pos_weight)
-    check("BinaryCrossEntropyWithLogitsBackward", weighted, target, weight, pos_weight, reduction)
-    check(
-        "BinaryCrossEntropyWithLogitsBackward",
-        logits(x, target, reduction=kind),
-        target,
-        None,
-        None,
-        reduction,
-    )
-    check("L1LossBackward", F.l1_loss(x, target, reduction=kind), target, reduction)
+    x, target, dy = leaf(3, 4), positive(3, 4), real(3, 4) if reduction == 0 else real()
+    given = {"grad_output": dy, "self": x, "target": target, "reduction": reduction}
+    for weights in ({}, {"weight": positive(3, 4), "pos_weight": positive(4)}):
+        loss = F.binary_cross_entropy_with_logits(x, target, reduction=kind, **weights)
+        check("BinaryCrossEntropyWithLogitsBackward", gradients(loss, dy, out=x), **given, **weights)
+    check("L1LossBackward", gradients(F.l1_loss(x, target, reduction=kind), dy, grad=x), **given)
     for log_target in (False, True):
-        check(
-            "KlDivBackward",
-            F.kl_div(x, target, reduction=kind, log_target=log_target),
-            target,
-            reduction,
-            log_target,
-        )
+        loss = F.kl_div(x, target, reduction=kind, log_target=log_target)
+        check("KlDivBackward", gradients(loss, dy, out=x), **given, log_target=log_target)
 
 
 @pytest.mark.parametrize("amsgrad", [False, True])
@@ -166,8 +128,8 @@ def test_fused_sgd_computes_in_float32(dtype: torch.dtype, nesterov: bool) -> No
 
 def test_dropout() -> None:
     mask, y, x = torch.zeros(128, dtype=torch.uint8), torch.zeros(30, 30), real(30, 30) + 5
-    for name, seed in (("DropoutGenMask", (7, 1)), ("DropoutGenMaskV2", (7, 1))):
-        opapi.call(name, [30, 30], 0.25, *seed, *([torch.float32] if "V2" in name else []), mask)
+    for name, dtype in (("DropoutGenMask", []), ("DropoutGenMaskV2", [torch.float32])):
+        opapi.call(name, [30, 30], 0.25, 7, 1, *dtype, mask)
     again, later = torch.zeros_like(mask), torch.zeros_like(mask)
     for offset, result in ((1, again), (2, later)):  # offsets of a captured graph, added to the generator's
         tensors = torch.tensor([7]), torch.tensor([0])
@@ -208,10 +170,8 @@ def test_index_of_one_and_of_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_mask_without_elements(dtype: torch.dtype) -> None:
-    x = torch.zeros(0, dtype=dtype)
-    opapi.call(
-        "IndexPutImpl", x, [torch.zeros(0, dtype=torch.bool)], torch.ones((), dtype=dtype), False, False
-    )
+    x, mask = torch.zeros(0, dtype=dtype), torch.zeros(0, dtype=torch.bool)
+    opapi.call("IndexPutImpl", x, [mask], torch.ones((), dtype=dtype), False, False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -267,21 +227,19 @@ def test_integers_are_divided_in_place(dtype: torch.dtype) -> None:
 def test_sums_and_differences_of_lists(dtype: torch.dtype) -> None:
     x, y = ([(real(*shape) * 8).to(dtype) for shape in ((9, 7), (3,))] for _ in range(2))
     wide = torch.float32 if dtype == torch.bfloat16 else dtype
-    sums = [a.to(wide).add(b.to(wide), alpha=5).to(dtype) for a, b in zip(x, y, strict=True)]
+    pairs = list(zip(x, y, strict=True))
+    sums = [a.to(wide).add(b.to(wide), alpha=5).to(dtype) for a, b in pairs]
     half = dtype == torch.float16
-    differences = [
-        a - b * 5 if half else a.to(wide).sub(b.to(wide), alpha=5).to(dtype)
-        for a, b in zip(x, y, strict=True)
-    ]
-    for names, expected in (
-        (("ForeachAddList", "ForeachAddListV2"), sums),
-        (("ForeachSubList", "ForeachSubListV2"), differences),
+    differences = [a - b * 5 if half else a.to(wide).sub(b.to(wide), alpha=5).to(dtype) for a, b in pairs]
+    for name, alpha, expected in (
+        ("ForeachAddList", torch.tensor(5, dtype=wide), sums),
+        ("ForeachAddListV2", 5, sums),
+        ("ForeachSubList", torch.tensor(5, dtype=wide), differences),
+        ("ForeachSubListV2", 5, differences),
     ):
-        for name in names:
-            out = [torch.zeros_like(a) for a in x]
-            opapi.call(name, x, y, 5 if "V2" in name else torch.tensor(5, dtype=wide), out)
-            for one, other in zip(out, expected, strict=True):
-                assert torch.equal(one, other)
+        out = [torch.zeros_like(a) for a in x]
+        opapi.call(name, x, y, alpha, out)
+        assert all(map(torch.equal, out, expected))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -339,10 +297,10 @@ def test_prelu_gradient(shape: tuple[int, ...], count: int, dtype: torch.dtype) 
     """One slope for each channel, or one for all."""
     x, weight, dy = real(*shape).to(dtype), real(count).to(dtype), real(*shape).to(dtype)
     wide, slope = x.double().requires_grad_(), weight.double().requires_grad_()
-    dx, dweight = torch.autograd.grad(F.prelu(wide, slope), (wide, slope), dy.double())
+    found = gradients(F.prelu(wide, slope), dy, grad=wide, grad_weight=slope)
+    expected = {name: value.to(dtype) for name, value in found.items()}
     tolerance = 1e-5 if dtype == torch.float32 else 2e-3
-    check("PreluBackward", {"grad": dx.to(dtype), "grad_weight": dweight.to(dtype)}, tolerance,
-          grad_output=dy, self=x, reshape_weight=weight)  # fmt: skip
+    check("PreluBackward", expected, tolerance, grad_output=dy, self=x, reshape_weight=weight)
 
 
 @pytest.mark.parametrize("p", [0, 1, 2.5])
@@ -377,7 +335,7 @@ def test_gradient_of_a_softmax_from_half_to_float(name: str) -> None:
     wide = x.double().requires_grad_()
     y = wide.softmax(1) if name == "SoftmaxBackward" else wide.log_softmax(1)
     opapi.call(name, dy, y.detach().float(), 1, out)
-    equal(out, torch.autograd.grad(y, wide, dy.double())[0].half(), 2e-3)
+    equal(out, gradients(y, dy, x=wide)["x"].half(), 2e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

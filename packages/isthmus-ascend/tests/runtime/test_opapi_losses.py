@@ -7,36 +7,22 @@ import torch
 from torch.nn import functional as F
 
 from tests.runtime import opapi
-from tests.runtime.opapi import check, named
-from tests.runtime.tensors import flags, positive, real, whole
+from tests.runtime.opapi import check, gradients, named
+from tests.runtime.tensors import flags, leaf, positive, real, whole
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_cross_entropy(reduction: str, smoothing: float) -> None:
-    x, target, weight = real(5, 4).double().requires_grad_(), torch.tensor([1, 0, 3, 2, 1]), positive(4)
+    x, target, weight = leaf(5, 4), torch.tensor([1, 0, 3, 2, 1]), positive(4)
     options = {"ignore_index": 2, "reduction": reduction, "label_smoothing": smoothing}
     loss = F.cross_entropy(x, target, weight.double(), **options)
-    logs = F.log_softmax(x.detach(), -1)
-    check(
-        "CrossEntropyLoss",
-        {"loss": loss.reshape(-1), "log_prob": logs},
-        input=x.detach().float(),
-        target=target,
-        weight=weight,
-        **options,
-    )
+    logs = F.log_softmax(x, -1)
+    options |= {"target": target, "weight": weight}
+    check("CrossEntropyLoss", {"loss": loss.reshape(-1), "log_prob": logs}, input=x, **options)
     dy = real(5) if reduction == "none" else real(1)
-    grad = torch.autograd.grad(loss, x, dy.double().reshape(loss.shape))[0]
-    check(
-        "CrossEntropyLossGrad",
-        {"dx": grad},
-        grad_loss=dy,
-        log_prob=logs.float(),
-        target=target,
-        weight=weight,
-        **options,
-    )
+    expected = gradients(loss, dy.reshape(loss.shape), dx=x)
+    check("CrossEntropyLossGrad", expected, grad_loss=dy, log_prob=logs, **options)
 
 
 @pytest.mark.parametrize("reduction", [0, 1, 2])
@@ -47,83 +33,36 @@ def test_gradient_by_the_target(reduction: int, log_target: bool) -> None:
     loss = target.exp() * (target - x) if log_target else target * (target.log() - x)
     loss = {"none": loss, "mean": loss.mean(), "sum": loss.sum()}[kind]
     dy = real(3, 4) if reduction == 0 else real(1)[0]
-    grad = torch.autograd.grad(loss, target, dy.double())[0]
-    check(
-        "KlDivTargetBackward",
-        {"out": grad},
-        grad_output=dy,
-        self=x,
-        target=target.detach().float(),
-        reduction=reduction,
-        log_target=log_target,
-    )
+    given = {"self": x, "target": target, "reduction": reduction, "log_target": log_target}
+    check("KlDivTargetBackward", gradients(loss, dy, out=target), grad_output=dy, **given)
 
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_softmax_of_scaled_and_masked_values(fixed: bool) -> None:
-    x, mask, dy = real(2, 3, 5, 5).double().requires_grad_(), flags(2, 1, 5, 5), real(2, 3, 5, 5)
+    x, mask, dy = leaf(2, 3, 5, 5), flags(2, 1, 5, 5), real(2, 3, 5, 5)
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) if fixed else mask
     y = torch.softmax((x * 0.7).masked_fill(hidden, -10000), -1)
-    check("ScaledMaskedSoftmax", {"y": y}, x=x.detach().float(), mask=mask, scale=0.7, fixed_triu_mask=fixed)
-    grad = torch.autograd.grad(y, x, dy.double())[0]
-    check(
-        "ScaledMaskedSoftmaxBackward",
-        {"dx": grad},
-        dy=dy,
-        y=y.detach().float(),
-        mask=mask,
-        scale=0.7,
-        fixed_triu_mask=fixed,
-    )
+    given = {"mask": mask, "scale": 0.7, "fixed_triu_mask": fixed}
+    check("ScaledMaskedSoftmax", {"y": y}, x=x, **given)
+    check("ScaledMaskedSoftmaxBackward", gradients(y, dy, dx=x), dy=dy, y=y, **given)
 
 
 def test_batch_norm_over_devices() -> None:
-    x, weight, bias = real(4, 3, 5).double().requires_grad_(), real(3).double(), real(3).double()
-    mean, variance = x.detach().mean((0, 2)), x.detach().var((0, 2), correction=0)
+    x, weight, bias = leaf(4, 3, 5), real(3).double(), real(3).double()
+    mean, variance = x.mean((0, 2)), x.var((0, 2), correction=0)
     invstd = (variance + 1e-3).rsqrt()
-    given = {"input": x.detach().float()}
-    check("BatchNormStats", {"mean": mean, "invstd": invstd}, **given, eps=1e-3)
-    check(
-        "BatchNormReduce",
-        {"sum": x.detach().sum((0, 2)), "square_sum": x.detach().square().sum((0, 2))},
-        **given,
-    )
+    check("BatchNormStats", {"mean": mean, "invstd": invstd}, input=x, eps=1e-3)
+    check("BatchNormReduce", {"sum": x.sum((0, 2)), "square_sum": x.square().sum((0, 2))}, input=x)
     y = F.batch_norm(x, None, None, weight, bias, True, 0.1, 1e-3)
-    statistics = {"mean": mean.float(), "invstd": invstd.float()}
-    check(
-        "BatchNormElemt",
-        {"out": y},
-        **given,
-        **statistics,
-        weight=weight.float(),
-        bias=bias.float(),
-        eps=1e-3,
-    )
+    given = {"input": x, "mean": mean, "invstd": invstd, "weight": weight}
+    check("BatchNormElemt", {"out": y}, **given, bias=bias, eps=1e-3)
     dy = real(4, 3, 5)
-    grad = torch.autograd.grad(y, x, dy.double())[0]
-    sums = {"sum_dy": dy.double().sum((0, 2)), "sum_dy_xmu": (dy * (x.detach() - mean[:, None])).sum((0, 2))}
+    sums = {"sum_dy": dy.double().sum((0, 2)), "sum_dy_xmu": (dy * (x - mean[:, None])).sum((0, 2))}
     more = {"grad_weight": sums["sum_dy_xmu"] * invstd, "grad_bias": sums["sum_dy"]}
-    check(
-        "BatchNormReduceBackward",
-        sums | more,
-        **given,
-        **statistics,
-        grad_out=dy,
-        weight=weight.float(),
-        input_g=True,
-        weight_g=True,
-        bias_g=True,
-    )
-    check(
-        "BatchNormElemtBackward",
-        {"out": grad},
-        **given,
-        **statistics,
-        grad_out=dy,
-        weight=weight.float(),
-        count=torch.tensor([8, 12], dtype=torch.int32),
-        **{name: part.float() for name, part in sums.items()},
-    )
+    given["grad_out"] = dy
+    check("BatchNormReduceBackward", sums | more, **given, input_g=True, weight_g=True, bias_g=True)
+    count = torch.tensor([8, 12], dtype=torch.int32)
+    check("BatchNormElemtBackward", gradients(y, dy, out=x), **given, count=count, **sums)
 
 
 @pytest.mark.parametrize("name", ["BatchNormGatherStatsWithCounts", "SyncBatchNormGatherStats"])
@@ -137,14 +76,16 @@ def test_statistics_of_all_devices(name: str) -> None:
     expected["running_var"] = running["running_var"] * 0.9 + x.var((0, 2)) * 0.1
     given: dict[str, Any] = {"counts": torch.tensor([20, 10], dtype=torch.int32)} | running
     if name == "SyncBatchNormGatherStats":
-        given |= {
-            "sum": torch.stack([p.sum((0, 2)) for p in parts]).float(),
-            "square_sum": torch.stack([p.square().sum((0, 2)) for p in parts]).float(),
-        }
+        given["sum"] = torch.stack([p.sum((0, 2)) for p in parts])
+        given["square_sum"] = torch.stack([p.square().sum((0, 2)) for p in parts])
     else:
-        given |= {"mean": torch.stack([p.mean((0, 2)) for p in parts]).float(), "input": x.float()}
-        given["invstd"] = torch.stack([(p.var((0, 2), correction=0) + 1e-3).rsqrt() for p in parts]).float()
+        given |= {"mean": torch.stack([p.mean((0, 2)) for p in parts]), "input": x}
+        given["invstd"] = torch.stack([(p.var((0, 2), correction=0) + 1e-3).rsqrt() for p in parts])
     check(name, expected, **given, momentum=0.1, eps=1e-3)
+
+
+def scalars(**values: float) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor([value]) for name, value in values.items()}
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
@@ -154,43 +95,22 @@ def test_adam(nesterov: bool) -> None:
     step = m1 * 0.9 + grad * 0.1 if nesterov else m1
     rate = 0.01 * (1 - 0.97) ** 0.5 / (1 - 0.8)
     expected = {"var": var - rate * step / (v1.sqrt() + 1e-3), "m": m1, "v": v1}
-    numbers = {
-        "beta1_power": 0.8,
-        "beta2_power": 0.97,
-        "lr": 0.01,
-        "beta1": 0.9,
-        "beta2": 0.99,
-        "epsilon": 1e-3,
-    }
-    check(
-        "ApplyAdam",
-        expected,
-        var=var,
-        m=m,
-        v=v,
-        grad=grad,
-        use_nesterov=nesterov,
-        **{k: torch.tensor([n]) for k, n in numbers.items()},
-    )
+    numbers = scalars(beta1_power=0.8, beta2_power=0.97, lr=0.01, beta1=0.9, beta2=0.99, epsilon=1e-3)
+    check("ApplyAdam", expected, var=var, m=m, v=v, grad=grad, use_nesterov=nesterov, **numbers)
 
 
 @pytest.mark.parametrize("amsgrad", [False, True])
 @pytest.mark.parametrize("maximize", [False, True])
 def test_adamw_with_powers(amsgrad: bool, maximize: bool) -> None:
     parameter = torch.nn.Parameter(real(3, 4).double())
-    options = {
-        "lr": 0.01,
-        "betas": (0.9, 0.99),
-        "eps": 1e-3,
-        "weight_decay": 0.1,
-        "amsgrad": amsgrad,
-        "maximize": maximize,
-    }
-    optimizer = torch.optim.AdamW([parameter], **options)
+    options = {"amsgrad": amsgrad, "maximize": maximize}
+    optimizer = torch.optim.AdamW(
+        [parameter], lr=0.01, betas=(0.9, 0.99), eps=1e-3, weight_decay=0.1, **options
+    )
     parameter.grad = real(3, 4).double()
     optimizer.step()
-    old = {key: value.clone().float() for key, value in optimizer.state[parameter].items()}
-    before, grad = parameter.detach().clone().float(), real(3, 4)
+    old = {key: value.clone() for key, value in optimizer.state[parameter].items()}
+    before, grad = parameter.detach().clone(), real(3, 4)
     parameter.grad = grad.double()
     optimizer.step()
     new = optimizer.state[parameter]
@@ -198,78 +118,43 @@ def test_adamw_with_powers(amsgrad: bool, maximize: bool) -> None:
     given: dict[str, Any] = {"var": before, "m": old["exp_avg"], "v": old["exp_avg_sq"], "grad": grad}
     if amsgrad:
         expected["max_grad_norm"], given["max_grad_norm"] = new["max_exp_avg_sq"], old["max_exp_avg_sq"]
-    numbers = {
-        "beta1_power": 0.9,
-        "beta2_power": 0.99,
-        "lr": 0.01,
-        "weight_decay": 0.1,
-        "beta1": 0.9,
-        "beta2": 0.99,
-        "epsilon": 1e-3,
-    }
-    check(
-        "ApplyAdamW",
-        expected,
-        1e-4,
-        **given,
-        **{k: torch.tensor([n]) for k, n in numbers.items()},
-        amsgrad=amsgrad,
-        maximize=maximize,
+    numbers = scalars(
+        beta1_power=0.9, beta2_power=0.99, lr=0.01, weight_decay=0.1, beta1=0.9, beta2=0.99, epsilon=1e-3
     )
+    check("ApplyAdamW", expected, 1e-4, **given, **numbers, **options)
 
 
 def test_lstm_cell() -> None:
-    shapes = {
-        "input_gates": (3, 20),
-        "hidden_gates": (3, 20),
-        "cx": (3, 5),
-        "input_bias": (20,),
-        "hidden_bias": (20,),
-    }
-    given = {name: real(*shape).double().requires_grad_() for name, shape in shapes.items()}
+    given = {name: leaf(3, 20) for name in ("input_gates", "hidden_gates")} | {"cx": leaf(3, 5)}
+    given |= {name: leaf(20) for name in ("input_bias", "hidden_bias")}
     gates = given["input_gates"] + given["hidden_gates"] + given["input_bias"] + given["hidden_bias"]
     i, f, g, o = gates.chunk(4, 1)
     parts = [i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()]
     cy = parts[1] * given["cx"] + parts[0] * parts[2]
     hy, workspace = parts[3] * cy.tanh(), torch.cat(parts, 1)
-    inputs = {name: x.detach().float() for name, x in given.items()}
-    check("ThnnFusedLstmCell", {"hy": hy, "cy": cy, "workspace": workspace}, **inputs)
-    dhy, dcy = real(3, 5), real(3, 5)
-    grads = torch.autograd.grad(
-        (hy, cy), [given[n] for n in ("input_gates", "cx", "input_bias")], (dhy.double(), dcy.double())
-    )
-    check(
-        "ThnnFusedLstmCellBackward",
-        dict(zip(("grad_gates", "grad_cx", "grad_bias"), grads, strict=True)),
-        grad_hy=dhy,
-        grad_cy=dcy,
-        cx=inputs["cx"],
-        cy=cy.detach().float(),
-        workspace=workspace.detach().float(),
-        has_bias=True,
-    )
+    check("ThnnFusedLstmCell", {"hy": hy, "cy": cy, "workspace": workspace}, **given)
+    dhy, dcy, cx = real(3, 5), real(3, 5), given["cx"]
+    leaves = {"grad_gates": given["input_gates"], "grad_cx": cx, "grad_bias": given["input_bias"]}
+    expected = gradients((hy, cy), (dhy, dcy), **leaves)
+    saved = {"cx": cx, "cy": cy, "workspace": workspace, "has_bias": True}
+    check("ThnnFusedLstmCellBackward", expected, grad_hy=dhy, grad_cy=dcy, **saved)
 
 
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu_of_one_half(left: bool, approximate: str) -> None:
-    x = real(3, 8, 2).double().requires_grad_()
+    x = leaf(3, 8, 2)
     halves = x.chunk(2, 1)
     gate, linear = halves if left else halves[::-1]
     gelu = F.gelu(gate, approximate=approximate)
     options = {"dim": 1, "approximate": int(approximate == "tanh"), "activate_left": left}
-    check("GeGluV3", {"out": gelu * linear, "gelu": gelu}, x=x.detach().float(), **options)
+    check("GeGluV3", {"out": gelu * linear, "gelu": gelu}, x=x, **options)
     dy = real(3, 4, 2)
-    grad = torch.autograd.grad(gelu * linear, x, dy.double())[0]
-    check("GeGluV3Backward", {"dx": grad}, dy=dy, x=x.detach().float(), gelu=gelu.detach().float(), **options)
+    check("GeGluV3Backward", gradients(gelu * linear, dy, dx=x), dy=dy, x=x, gelu=gelu, **options)
     rows = real(3, 8)
     first, second = rows.double().chunk(2, -1)
-    check(
-        "GeluMul",
-        {"out": F.gelu(first, approximate=approximate) * second},
-        x=rows,
-        approximate_name=approximate,
-    )
+    y = F.gelu(first, approximate=approximate) * second
+    check("GeluMul", {"out": y}, x=rows, approximate_name=approximate)
 
 
 @pytest.mark.parametrize("mode", [1, 2, 3, 5, 7])
@@ -283,21 +168,10 @@ def test_lists_rounded(mode: int) -> None:
 
 def test_views_written_out() -> None:
     x = real(4, 6)
-    check(
-        "ConfusionTranspose",
-        {"out": x.reshape(2, 2, 6).permute(2, 0, 1)},
-        x=x,
-        perm=[2, 0, 1],
-        shape=[2, 2, 6],
-    )
-    check(
-        "ConfusionTranspose",
-        {"out": x.permute(1, 0).reshape(3, 8)},
-        x=x,
-        perm=[1, 0],
-        shape=[3, 8],
-        transpose_first=True,
-    )
+    turned = x.reshape(2, 2, 6).permute(2, 0, 1)
+    check("ConfusionTranspose", {"out": turned}, x=x, perm=[2, 0, 1], shape=[2, 2, 6])
+    options = {"perm": [1, 0], "shape": [3, 8], "transpose_first": True}
+    check("ConfusionTranspose", {"out": x.permute(1, 0).reshape(3, 8)}, x=x, **options)
     options = {"begin": [1, 2], "end": [3, 4], "strides": [1, 2], "begin_mask": 1, "end_mask": 2}
     check("StridedSlice", {"out": x[:3, 2::2]}, x=x, **options)
     repeats, grad = torch.tensor([2, 0, 3]), real(2, 5)
@@ -306,22 +180,14 @@ def test_views_written_out() -> None:
     indices, values = whole(6, 2, high=2).to(torch.int32), real(6, 3)
     unique, places = indices.unique(dim=0, return_inverse=True)
     sums = torch.zeros(len(unique), 3).index_add(0, places, values)
-    check(
-        "CoalesceSparse",
-        {"new_indices": unique, "new_values": sums},
-        unique=torch.arange(len(unique)),
-        places=places.int(),
-        indices=indices,
-        values=values,
-    )
+    expected = {"new_indices": unique, "new_values": sums}
+    given = {"unique": torch.arange(len(unique)), "places": places.int(), "indices": indices}
+    check("CoalesceSparse", expected, values=values, **given)
 
 
 def test_logits_filtered() -> None:
-    logits, k, p = (
-        real(4, 9),
-        torch.tensor([3, 9, 1, 5], dtype=torch.int32),
-        torch.tensor([0.9, 0.5, 0.1, 1.0]),
-    )
+    logits = real(4, 9)
+    k, p = torch.tensor([3, 9, 1, 5], dtype=torch.int32), torch.tensor([0.9, 0.5, 0.1, 1.0])
     expected = torch.full((4, 9), -torch.inf)
     for row in range(4):
         order = logits[row].argsort(descending=True)[: k[row]]
@@ -334,20 +200,14 @@ def test_logits_filtered() -> None:
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_hyper_connections(mixed: bool) -> None:
-    x, res, out, post = (real(*s).double().requires_grad_() for s in ((3, 4, 6), (3, 4, 4), (3, 6), (3, 4)))
+    x, res, out, post = (leaf(*s) for s in ((3, 4, 6), (3, 4, 4), (3, 6), (3, 4)))
     y = post[..., None] * out[:, None]
     y = y + (torch.einsum("bij,bid->bjd", res, x) if mixed else x)
     given = {"x": x, "h_out": out, "h_post": post} | ({"h_res": res} if mixed else {})
-    inputs = {name: part.detach().float() for name, part in given.items()}
-    check("MhcPost", {"out": y}, **inputs)
+    check("MhcPost", {"out": y}, **given)
     dy = real(3, 4, 6)
-    grads = torch.autograd.grad(y, list(given.values()), dy.double())
-    check(
-        "MhcPostBackward",
-        {f"d{name}": grad for name, grad in zip(given, grads, strict=True)},
-        dy=dy,
-        **inputs,
-    )
+    expected = gradients(y, dy, **{f"d{name}": part for name, part in given.items()})
+    check("MhcPostBackward", expected, dy=dy, **given)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])

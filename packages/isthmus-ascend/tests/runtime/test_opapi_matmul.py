@@ -9,15 +9,7 @@ from torch.nn import functional as F
 
 from tests.runtime import opapi
 from tests.runtime.opapi import check, named
-from tests.runtime.tensors import positive, real, whole
-
-
-def codes(*shape: int) -> torch.Tensor:
-    return whole(*shape, low=-128, high=128).to(torch.int8)
-
-
-def quantised(value: torch.Tensor) -> torch.Tensor:
-    return value.round().clamp(-128, 127).to(torch.int8)
+from tests.runtime.tensors import codes, positive, quantised, real, whole
 
 
 def packed(scale: torch.Tensor) -> torch.Tensor:
@@ -31,24 +23,14 @@ def unpacked(scale: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["QuantMatmulV5", "QuantMatmulWeightNz"])
 def test_product_of_codes(name: str) -> None:
-    x1, x2, scale, row, bias = (
-        codes(3, 40),
-        codes(40, 5),
-        positive(5) / 100,
-        positive(3),
-        whole(5, high=99).to(torch.int32),
-    )
+    x1, x2, scale, row = codes(3, 40), codes(40, 5), positive(5) / 100, positive(3)
+    bias = whole(5, high=99).to(torch.int32)
     sums = x1.double() @ x2.double()
     given = {"x1": x1, "x2": x2}
-    check(name, {"out": (sums + bias) * scale * row[:, None]}, **given, scale=scale, row_scale=row, bias=bias)
-    check(
-        name,
-        {"out": sums * scale * row[:, None] + row.mean()},
-        **given,
-        scale=scale,
-        row_scale=row,
-        bias=row.mean().expand(5),
-    )
+    scales = given | {"scale": scale, "row_scale": row}
+    check(name, {"out": (sums + bias) * scale * row[:, None]}, **scales, bias=bias)
+    y = sums * scale * row[:, None] + row.mean()
+    check(name, {"out": y}, **scales, bias=row.mean().expand(5))
     bits, offset = packed(scale / 100), real(5)
     check(name, {"out": quantised(sums * unpacked(bits) + offset)}, **given, scale=bits, offset=offset)
     check(name, {"out": (sums + bias).to(torch.int32)}, **given, bias=bias)
@@ -60,9 +42,8 @@ def test_product_of_codes(name: str) -> None:
 def test_sums_beyond_float32_are_exact() -> None:
     x1, x2 = torch.full((1, 70000), 127, dtype=torch.int8), torch.full((70000, 1), 127, dtype=torch.int8)
     x2[-1] = 1
-    check(
-        "QuantMatmulV5", {"out": torch.tensor([[127 * 127 * 69999 + 127]], dtype=torch.int32)}, x1=x1, x2=x2
-    )
+    out = torch.tensor([[127 * 127 * 69999 + 127]], dtype=torch.int32)
+    check("QuantMatmulV5", {"out": out}, x1=x1, x2=x2)
 
 
 def test_products_summed_added_and_activated() -> None:
@@ -103,31 +84,17 @@ def test_rows_quantised_for_a_product(name: str, mode: str) -> None:
     x, weight, smooth = real(5, 8), codes(2, 6, 8) if grouped else codes(6, 8), positive(8)
     scale = positive(2, 6) if grouped else positive(6)
     value = x.double() * smooth
-    row = (
-        positive(5).double() / 60
-        if mode == "given"
-        else value.abs().amax(-1 if mode == "pertoken" else None) / 127
-    )
-    row = row.reshape(-1, 1)
+    largest = value.abs().amax(-1 if mode == "pertoken" else None)
+    row = (positive(5).double() / 60 if mode == "given" else largest / 127).reshape(-1, 1)
     quant = (value / row).round().clamp(-128, 127)
     group = torch.tensor([0, 0, 1, 1, 1])
     right = weight.double().mT
     product = torch.stack([quant[i] @ right[g] for i, g in enumerate(group)]) if grouped else quant @ right
     expected = product * (scale[group] if grouped else scale) * row
-    options: dict[str, Any] = {"group_list": torch.tensor([2, 5])} if grouped else {}
-    check(
-        name,
-        {"out": expected},
-        1e-4,
-        x=x,
-        weight=weight,
-        weight_scale=scale,
-        smooth_scale=smooth,
-        transposed=True,
-        quant_mode="pertensor" if mode == "pertensor" else "pertoken",
-        x_scale=row.float() if mode == "given" else None,
-        **options,
-    )
+    given = {"x": x, "weight": weight, "weight_scale": scale, "smooth_scale": smooth, "transposed": True}
+    given |= {"group_list": torch.tensor([2, 5])} if grouped else {}
+    given |= {"quant_mode": "pertensor" if mode == "pertensor" else "pertoken"}
+    check(name, {"out": expected}, 1e-4, **given, x_scale=row if mode == "given" else None)
 
 
 TURNED = ["TransposeBatchMatMul", "TransposeBatchMatMulWeightNz"]
@@ -136,33 +103,21 @@ TURNED_QUANT = ["TransposeQuantBatchMatMul", "TransposeQuantBatchMatMulWeightNz"
 
 @pytest.mark.parametrize("name", [*TURNED, *TURNED_QUANT])
 def test_product_of_turned_batches(name: str) -> None:
-    quant = name in ("TransposeQuantBatchMatMul", "TransposeQuantBatchMatMulWeightNz")
+    quant = name in TURNED_QUANT
     x1, x2 = (codes(3, 2, 8), codes(2, 8, 4)) if quant else (real(3, 2, 8), real(2, 8, 4))
     product = x1.double().transpose(0, 1) @ x2.double()
     given = {"x1": x1, "x2": x2, "perm_x1": [1, 0, 2], "perm_x2": [0, 1, 2], "perm_y": [1, 0, 2]}
     if quant:
         column, row = positive(4), positive(3)
-        check(
-            name,
-            {"out": (product * column * row[:, None]).transpose(0, 1)},
-            **given,
-            x1_scale=row,
-            x2_scale=column,
-            batch_split_factor=1,
-        )
+        y = (product * column * row[:, None]).transpose(0, 1)
+        check(name, {"out": y}, **given, x1_scale=row, x2_scale=column, batch_split_factor=1)
         return
     bias, scale = real(2, 4), positive(8) * 20
     y = (product + bias[:, None]).transpose(0, 1)
-    check(name, {"out": y}, **given, bias=bias, batch_split_factor=1)
-    check(name, {"out": y.reshape(3, 2, 4).transpose(0, 1)}, **given, bias=bias, batch_split_factor=2)
-    check(
-        name,
-        {"out": quantised(y.reshape(3, 1, 8) * scale)},
-        **given,
-        bias=bias,
-        scale=scale,
-        batch_split_factor=1,
-    )
+    given["bias"] = bias
+    check(name, {"out": y}, **given, batch_split_factor=1)
+    check(name, {"out": y.reshape(3, 2, 4).transpose(0, 1)}, **given, batch_split_factor=2)
+    check(name, {"out": quantised(y.reshape(3, 1, 8) * scale)}, **given, scale=scale, batch_split_factor=1)
 
 
 @pytest.mark.parametrize("kind", ["", "add", "mul", "gelu_erf", "gelu_tanh", "relu", "16cast32"])
@@ -176,15 +131,8 @@ def test_fused_product(kind: str) -> None:
         "gelu_tanh": lambda: F.gelu(product, approximate="tanh"),
         "relu": lambda: F.relu(product),
     }
-    expected = meaning.get(kind, lambda: product)()
-    check(
-        "FusedMatmul",
-        {"out": expected},
-        x1=x1,
-        x2=x2,
-        x3=x3 if kind in ("add", "mul") else None,
-        fused_type=kind,
-    )
+    expected = {"out": meaning.get(kind, lambda: product)()}
+    check("FusedMatmul", expected, x1=x1, x2=x2, x3=x3 if kind in ("add", "mul") else None, fused_type=kind)
 
 
 @pytest.mark.parametrize("low_rank", [False, True])
@@ -197,19 +145,8 @@ def test_adapters_added(low_rank: bool) -> None:
             row = x[i].double()
             row = a[which, 1].double() @ row if low_rank else row
             expected[i, 2:9] += 0.5 * (b[which, 1].double() @ row)
-    check(
-        "AddLora",
-        {"out": expected},
-        self=y,
-        x=x,
-        weight_b=b,
-        indices=index,
-        weight_a=a if low_rank else None,
-        layer_idx=1,
-        scale=0.5,
-        y_offset=2,
-        y_slice_size=7,
-    )
+    given = {"self": y, "x": x, "weight_b": b, "indices": index, "weight_a": a if low_rank else None}
+    check("AddLora", {"out": expected}, **given, layer_idx=1, scale=0.5, y_offset=2, y_slice_size=7)
 
 
 GROUPED = ["GroupedMatmulV4", "GroupedMatmulV5", "GroupedMatmulWeightNz"]
@@ -220,20 +157,15 @@ def lists(name: str, kind: int) -> dict[str, Any]:
     return {"group_list": torch.tensor([[2, 2, 5], [2, 0, 3]][kind])} | {"group_list_type": kind}
 
 
-@pytest.mark.parametrize(
-    "name", ["GroupedMatmul", "GroupedMatmulV4", "GroupedMatmulV5", "GroupedMatmulWeightNz"]
-)
+@pytest.mark.parametrize("name", ["GroupedMatmul", *GROUPED])
 @pytest.mark.parametrize("one_weight", [False, True])
 def test_products_by_groups_of_rows(name: str, one_weight: bool) -> None:
     x, weight, bias = real(5, 4), real(3, 4, 6), real(3, 6)
     expected = torch.stack([x[i].double() @ weight[g].double() + bias[g] for i, g in enumerate(GROUP)])
     first = name == "GroupedMatmul"
     options = {"group_list": [2, 2, 5]} if first else lists(name, 1) | {"group_type": 0, "act_type": 5}
-    given = {
-        "x": [x],
-        "weight": [weight] if one_weight else list(weight),
-        "bias": [bias] if one_weight else list(bias),
-    }
+    weights, biases = ([weight], [bias]) if one_weight else (list(weight), list(bias))
+    given = {"x": [x], "weight": weights, "bias": biases}
     out = expected if first else F.silu(expected)
     check(name, {"out": [out]}, **given, **options, split_item=3)
     if first:
@@ -251,17 +183,9 @@ def test_products_by_groups_of_columns_and_of_pairs(name: str) -> None:
     check(name, {"out": [expected]}, x=[x], weight=[weight], **lists(name, 0), group_type=2, split_item=3)
     rows, listed = real(5, 4), torch.tensor([[2, 3], [0, 2]])
     weights = real(3, 4, 6)
-    groups = torch.tensor([0, 0, 2, 2, 2])
-    expected = torch.stack([rows[i].double() @ weights[g].double() for i, g in enumerate(groups)])
-    check(
-        name,
-        {"out": [expected]},
-        x=[rows],
-        weight=[weights],
-        group_list=listed,
-        group_list_type=2,
-        split_item=3,
-    )
+    expected = torch.stack([rows[i].double() @ weights[g].double() for i, g in enumerate(GROUP)])
+    options = {"group_list": listed, "group_list_type": 2, "split_item": 3}
+    check(name, {"out": [expected]}, x=[rows], weight=[weights], **options)
 
 
 @pytest.mark.parametrize("name", GROUPED)
@@ -270,28 +194,15 @@ def test_products_of_codes_by_groups(name: str) -> None:
     bias = whole(3, 6, high=99).to(torch.int32)
     sums = torch.stack([x[i].double() @ weight[g].double() for i, g in enumerate(GROUP)])
     given = {"x": [x], "weight": [weight], "scale": [scale], **lists(name, 0), "split_item": 3}
-    check(
-        name,
-        {"out": [(sums + bias[GROUP]) * scale[GROUP] * row[:, None]]},
-        **given,
-        bias=[bias],
-        row_scale=[row],
-    )
+    y = (sums + bias[GROUP]) * scale[GROUP] * row[:, None]
+    check(name, {"out": [y]}, **given, bias=[bias], row_scale=[row])
     check(name, {"out": [quantised(sums * scale[GROUP] / 9)]}, **(given | {"scale": [scale / 9]}))
     rows, offset, factor = real(5, 8), real(3, 6), positive(3, 6) / 100
     expected = torch.stack(
         [rows[i].double() @ ((weight[g] + offset[g].double()) * factor[g]) for i, g in enumerate(GROUP)]
     )
-    check(
-        name,
-        {"out": [expected]},
-        x=[rows],
-        weight=[weight],
-        antiquant_scale=[factor],
-        antiquant_offset=[offset],
-        **lists(name, 0),
-        split_item=3,
-    )
+    given = {"x": [rows], "weight": [weight], "antiquant_scale": [factor], "antiquant_offset": [offset]}
+    check(name, {"out": [expected]}, **given, **lists(name, 0), split_item=3)
 
 
 @pytest.mark.parametrize("name", ["GroupedMatmulAdd", "GroupedMatmulAddV2"])
@@ -321,20 +232,9 @@ def test_products_sent_to_their_rows(name: str) -> None:
     for i, g in enumerate(GROUP):
         expected[target[i]] += x[i].double() @ weight[g].double() * scale[g] * row[i] * logit[i]
     expected[1:3] += 0.5 * shared
-    check(
-        name,
-        {"out": expected},
-        x=x,
-        weight=weight,
-        scale=scale,
-        row_scale=row,
-        logit=logit,
-        row_index=target,
-        shared_input=shared,
-        shared_input_weight=0.5,
-        shared_input_offset=1,
-        **lists(name, 1),
-    )
+    given = {"x": x, "weight": weight, "scale": scale, "row_scale": row, "logit": logit, "row_index": target}
+    given |= {"shared_input": shared, "shared_input_weight": 0.5, "shared_input_offset": 1}
+    check(name, {"out": expected}, **given, **lists(name, 1))
 
 
 @pytest.mark.parametrize(
@@ -349,15 +249,8 @@ def test_swiglu_of_products_quantised(name: str) -> None:
     factor = y.abs().amax(-1, keepdim=True) / 127
     expected = {"out": quantised(y / factor), "out_scale": factor[:, 0]}
     one = name == "GroupedMatmulSwigluQuantWeightNZ"
-    check(
-        name,
-        expected,
-        x=x,
-        weight=weight if one else [weight],
-        scale=scale if one else [scale],
-        row_scale=row,
-        group_list=torch.tensor([2, 2, 5]),
-    )
+    weights = {"weight": weight, "scale": scale} if one else {"weight": [weight], "scale": [scale]}
+    check(name, expected, x=x, **weights, row_scale=row, group_list=torch.tensor([2, 2, 5]))
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -425,32 +318,14 @@ def test_feed_forward_rounds_to_float16() -> None:
 
 
 def test_convolution_of_codes() -> None:
-    x, weight, scale, bias = (
-        codes(2, 4, 6, 5),
-        codes(6, 2, 3, 3),
-        positive(6) / 100,
-        whole(6, high=99).to(torch.int32),
-    )
+    x, weight, scale = codes(2, 4, 6, 5), codes(6, 2, 3, 3), positive(6) / 100
+    bias = whole(6, high=99).to(torch.int32)
     sums = F.conv2d(x.double(), weight.double(), bias.double(), (2, 1), (1, 1), (1, 1), 2)
-    given = {
-        "x": x,
-        "weight": weight,
-        "bias": bias,
-        "strides": [2, 1],
-        "pads": [1, 1],
-        "dilations": [1, 1],
-        "groups": 2,
-    }
-    check(
-        "QuantConvolution",
-        {"out": sums * scale.double()[:, None, None]},
-        **given,
-        scale=scale,
-        output_padding=[0, 0],
-    )
+    given = {"x": x, "weight": weight, "bias": bias, "strides": [2, 1], "pads": [1, 1], "dilations": [1, 1]}
     bits = packed(scale)
-    out = sums * unpacked(bits)[:, None, None]
-    check("QuantConvolution", {"out": out}, **given, scale=bits, output_padding=[0, 0])
+    for given_scale, factor in ((scale, scale.double()), (bits, unpacked(bits))):
+        out = sums * factor[:, None, None]
+        check("QuantConvolution", {"out": out}, **given, groups=2, scale=given_scale, output_padding=[0, 0])
 
 
 def test_weights_in_blocks() -> None:

@@ -1,17 +1,14 @@
 """Mixture of experts: gates, routing and permutation of tokens against loops and derivatives."""
 
+import itertools
 import struct
 from typing import Any
 
 import pytest
 import torch
 
-from tests.runtime.opapi import check
-from tests.runtime.tensors import positive, real, whole
-
-
-def quantised(value: torch.Tensor) -> torch.Tensor:
-    return value.round().clamp(-128, 127).to(torch.int8)
+from tests.runtime.opapi import check, gradients
+from tests.runtime.tensors import leaf, positive, quantised, real, whole
 
 
 def gate(
@@ -33,38 +30,24 @@ def gate(
 @pytest.mark.parametrize("sigmoid", [False, True])
 @pytest.mark.parametrize("groups", [1, 4])
 def test_gate_by_groups(name: str, sigmoid: bool, groups: int) -> None:
-    x, bias = real(5, 8), real(8) if groups > 1 else None
+    x, bias, kept = (real(5, 8), real(8), 2) if groups > 1 else (real(5, 8), None, 1)
     two = sigmoid and groups > 1
-    normed, experts, y = gate(
-        x.double(), 3, sigmoid, None if bias is None else bias.double(), groups, 2 if groups > 1 else 1, two
-    )
-    options = {
-        "k": 3,
-        "k_group": 2 if groups > 1 else 1,
-        "group_count": groups,
-        "group_select_mode": int(two),
-    }
-    options |= {"norm_type": int(sigmoid), "out_flag": True, "routed_scaling_factor": 1.5, "eps": 1e-3}
-    check(name, {"y": y * 1.5, "expert_idx": experts.int(), "out": normed}, x=x, bias=bias, **options)
-    options |= {"out_flag": False, "out": torch.zeros(5, 8)}
-    check(name, {"y": y * 1.5, "expert_idx": experts.int()}, x=x, bias=bias, **options)
+    wide = None if bias is None else bias.double()
+    normed, experts, y = gate(x.double(), 3, sigmoid, wide, groups, kept, two)
+    options = {"k": 3, "k_group": kept, "group_count": groups, "group_select_mode": int(two)}
+    options |= {"norm_type": int(sigmoid), "routed_scaling_factor": 1.5, "eps": 1e-3, "x": x, "bias": bias}
+    expected = {"y": y * 1.5, "expert_idx": experts.int()}
+    check(name, expected | {"out": normed}, **options, out_flag=True)
+    check(name, expected, **options, out_flag=False, out=torch.zeros(5, 8))
 
 
 @pytest.mark.parametrize("sigmoid", [False, True])
 def test_gradient_of_the_gate(sigmoid: bool) -> None:
-    x, dy = real(5, 8).double().requires_grad_(), real(5, 3)
+    x, dy = leaf(5, 8), real(5, 3)
     normed, experts, y = gate(x, 3, sigmoid, None, 1, 1, False)
-    expected = torch.autograd.grad(y * 1.5, x, dy.double())[0]
-    check(
-        "MoeGatingTopKBackward",
-        {"dx": expected},
-        x_norm=normed.detach().float(),
-        grad_y=dy,
-        expert_idx=experts.int(),
-        norm_type=int(sigmoid),
-        routed_scaling_factor=1.5,
-        eps=1e-3,
-    )
+    given = {"x_norm": normed, "grad_y": dy, "expert_idx": experts.int(), "norm_type": int(sigmoid)}
+    expected = gradients(y * 1.5, dy, dx=x)
+    check("MoeGatingTopKBackward", expected, **given, routed_scaling_factor=1.5, eps=1e-3)
 
 
 def test_gate_by_softmax() -> None:
@@ -72,28 +55,17 @@ def test_gate_by_softmax() -> None:
     y, experts = torch.softmax(x.double(), -1).topk(2)
     named = torch.where(finished[:, None], 6, experts).int()
     rows = torch.arange(8).reshape(2, 4).T.int()
-    check("MoeGatingTopKSoftmax", {"y": y, "expert_idx": named, "row_idx": rows}, x=x, finished=finished, k=2)
-    softmax = torch.softmax(x.double(), -1)
-    check(
-        "MoeGatingTopKSoftmaxV2",
-        {"y": y, "expert_idx": named, "softmax_result": softmax},
-        x=x,
-        finished=finished,
-        k=2,
-        softmax_flag=True,
-    )
+    expected, given = {"y": y, "expert_idx": named}, {"x": x, "finished": finished, "k": 2}
+    check("MoeGatingTopKSoftmax", expected | {"row_idx": rows}, **given)
+    expected["softmax_result"] = torch.softmax(x.double(), -1)
+    check("MoeGatingTopKSoftmaxV2", expected, **given, softmax_flag=True)
     again = torch.softmax(x.double().topk(2).values, -1)
     check("MoeGatingTopKSoftmaxV2", {"y": again, "expert_idx": experts.int()}, x=x, k=2, renorm=1)
 
 
 def test_tokens_of_each_expert_counted() -> None:
-    experts = torch.tensor([0, 0, 1, 3, 3, 3], dtype=torch.int32)
-    check(
-        "MoeComputeExpertTokens",
-        {"out": torch.tensor([2, 3, 3, 6, 6], dtype=torch.int32)},
-        sorted_experts=experts,
-        num_expert=5,
-    )
+    experts, ends = (torch.tensor(x, dtype=torch.int32) for x in ([0, 0, 1, 3, 3, 3], [2, 3, 3, 6, 6]))
+    check("MoeComputeExpertTokens", {"out": ends}, sorted_experts=experts, num_expert=5)
 
 
 EXPERTS = torch.tensor([[2, 0], [1, 3], [0, 2], [2, 1]], dtype=torch.int32)
@@ -120,24 +92,11 @@ def test_rows_by_expert(cumulative: bool) -> None:
     x, counts = real(4, 3), torch.tensor([2, 2, 3, 1], dtype=torch.int32)
     expected = {"expanded_x": x[ORDER // 2], "expanded_row_idx": PLACES.int()}
     counted = expected | {"counts": counts.cumsum(0).int() if cumulative else counts}
-    check(
-        "MoeInitRoutingV2", counted, x=x, expert_idx=EXPERTS, expert_num=4, counts_kind=1 if cumulative else 2
-    )
-    options = {
-        "counts_flag": True,
-        "counts_type": 0 if cumulative else 1,
-        "quant_mode": -1,
-        "active_expert_range": [0, 4],
-    }
-    check(
-        "MoeInitRoutingV3",
-        counted | {"counts": counted["counts"].long()},
-        x=x,
-        expanded_scale=torch.zeros(8),
-        expert_idx=EXPERTS,
-        expert_num=4,
-        **options,
-    )
+    given = {"x": x, "expert_idx": EXPERTS, "expert_num": 4}
+    check("MoeInitRoutingV2", counted, **given, counts_kind=1 if cumulative else 2)
+    given |= {"expanded_scale": torch.zeros(8), "quant_mode": -1, "active_expert_range": [0, 4]}
+    counted["counts"] = counted["counts"].long()
+    check("MoeInitRoutingV3", counted, **given, counts_flag=True, counts_type=0 if cumulative else 1)
 
 
 def test_rows_up_to_a_capacity() -> None:
@@ -155,16 +114,8 @@ def test_rows_up_to_a_capacity() -> None:
         "expanded_row_idx": place,
         "counts_before": torch.tensor([2, 2, 3, 1], dtype=torch.int32),
     }
-    check(
-        "MoeInitRoutingV2",
-        expected,
-        x=x,
-        expert_idx=EXPERTS,
-        expert_num=4,
-        expert_capacity=2,
-        drop_pad_mode=1,
-        before_capacity=True,
-    )
+    options = {"expert_num": 4, "expert_capacity": 2, "drop_pad_mode": 1, "before_capacity": True}
+    check("MoeInitRoutingV2", expected, x=x, expert_idx=EXPERTS, **options)
 
 
 def test_rows_of_some_experts_with_scales_and_pairs() -> None:
@@ -175,31 +126,13 @@ def test_rows_of_some_experts_with_scales_and_pairs() -> None:
         expanded[row], scales[row], place[i] = x[i // 2], scale[i // 2], row
     pairs = torch.zeros(4, 2, dtype=torch.int64)
     pairs[:2] = torch.tensor([[1, 2], [2, 3]])
-    options = {
-        "active_expert_range": [1, 3],
-        "expert_num": 4,
-        "quant_mode": -1,
-        "counts_flag": True,
-        "counts_type": 2,
-    }
-    check(
-        "MoeInitRoutingV3",
-        {"expanded_x": expanded, "expanded_scale": scales, "expanded_row_idx": place, "counts": pairs},
-        x=x,
-        expert_idx=EXPERTS,
-        scale=scale,
-        **options,
-    )
+    given = {"x": x, "expert_idx": EXPERTS, "active_expert_range": [1, 3], "expert_num": 4, "quant_mode": -1}
+    expected = {"expanded_x": expanded, "expanded_scale": scales, "expanded_row_idx": place, "counts": pairs}
+    check("MoeInitRoutingV3", expected, **given, scale=scale, counts_flag=True, counts_type=2)
     outside = [i for i in range(8) if i not in order]
-    check(
-        "MoeInitRoutingV3",
-        {"expanded_row_idx": torch.tensor([*order, *outside], dtype=torch.int32)},
-        x=x,
-        expanded_x=torch.zeros(8, 3),
-        expert_idx=EXPERTS,
-        row_idx_type=1,
-        **(options | {"counts_flag": False}),
-    )
+    expected = {"expanded_row_idx": torch.tensor([*order, *outside], dtype=torch.int32)}
+    given |= {"expanded_x": torch.zeros(8, 3), "row_idx_type": 1}
+    check("MoeInitRoutingV3", expected, **given, counts_flag=False, counts_type=2)
 
 
 @pytest.mark.parametrize("name", ["MoeInitRoutingQuantV2", "MoeInitRoutingV3"])
@@ -220,11 +153,13 @@ def test_rows_by_expert_quantised(name: str, smooth: bool) -> None:
     check(name, expected, x=x, expert_idx=EXPERTS, scale=fixed, offset=offset, quant_mode=0, **options)
 
 
-@pytest.mark.parametrize("name", ["MoeFinalizeRouting", "MoeFinalizeRoutingV2", "MoeFinalizeRoutingV4"])
-@pytest.mark.parametrize("by_row", [False, True])
+FINALIZE = ["MoeFinalizeRoutingV2", "MoeFinalizeRoutingV4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "by_row"), [("MoeFinalizeRouting", False), *itertools.product(FINALIZE, (False, True))]
+)
 def test_outputs_of_experts_summed(name: str, by_row: bool) -> None:
-    if by_row and name == "MoeFinalizeRouting":
-        return
     rows, skip1, skip2, bias, scales = real(8, 3), real(4, 3), real(4, 3), real(4, 3), positive(4, 2)
     places = PLACES.clone()
     places[3] = -1  # dropped
@@ -233,33 +168,20 @@ def test_outputs_of_experts_summed(name: str, by_row: bool) -> None:
         for k in range(2):
             place = places[i * 2 + k if by_row else k * 4 + i]
             out[i] += scales[i, k] * ((rows[place] if place >= 0 else 0) + bias[EXPERTS[i, k].long()])
-    check(
-        name,
-        {"out": out},
-        expanded_rows=rows,
-        skip1=skip1,
-        skip2=skip2,
-        bias=bias,
-        scales=scales,
-        expert_idx=EXPERTS,
-        row_idx=places.int(),
-        **({} if name == "MoeFinalizeRouting" else {"mode": 2 * by_row}),
-    )
+    given = {"expanded_rows": rows, "skip1": skip1, "skip2": skip2, "bias": bias, "scales": scales}
+    given |= {"expert_idx": EXPERTS, "row_idx": places.int()}
+    check(name, {"out": out}, **given, **({"mode": 2 * by_row} if name in FINALIZE else {}))
 
 
 def test_tokens_from_ranks_by_expert() -> None:
     counts = torch.tensor([[1, 2, 0], [2, 0, 3]])
     tokens, scales = real(8, 4), positive(8)
     index = torch.tensor([0, 3, 4, 1, 2, 5, 6, 7])
-    expected = {
-        "out": tokens[index],
-        "out_scales": scales[index],
-        "token_idx": index.int(),
-        "expert_counts": counts.sum(0),
-    }
-    check("MoeReRouting", expected, tokens=tokens, counts=counts, scales=scales, counts_kind=1)
-    unscaled = expected | {"out_scales": (kept := torch.full((8,), 7.0))}
-    check("MoeReRouting", unscaled, tokens=tokens, counts=counts, out_scales=kept, counts_kind=1)
+    expected = {"out": tokens[index], "token_idx": index.int(), "expert_counts": counts.sum(0)}
+    given = {"tokens": tokens, "counts": counts, "counts_kind": 1}
+    check("MoeReRouting", expected | {"out_scales": scales[index]}, scales=scales, **given)
+    kept = torch.full((8,), 7.0)
+    check("MoeReRouting", expected | {"out_scales": kept}, out_scales=kept, **given)
 
 
 @pytest.mark.parametrize("mode", [0, 1])
@@ -273,58 +195,34 @@ def test_experts_that_serve_a_rank(mode: int) -> None:
             count, *servers = table[EXPERTS[i, k].long()].tolist()
             ids[i, k] = servers[i % count if mode else 5 // -(-8 // count)]
     mask = (scales >= threshold * scales.sum(-1, keepdim=True)) & active[:, None]
-    check(
-        "MoeUpdateExpert",
-        {"out_ids": ids, "out_mask": mask},
-        expert_ids=EXPERTS,
-        eplb_table=table,
-        expert_scales=scales,
-        pruning_threshold=threshold,
-        active_mask=active,
-        local_rank_id=5,
-        world_size=8,
-        balance_mode=mode,
-    )
+    given = {"expert_ids": EXPERTS, "eplb_table": table, "expert_scales": scales, "active_mask": active}
+    options = {"pruning_threshold": threshold, "local_rank_id": 5, "world_size": 8, "balance_mode": mode}
+    check("MoeUpdateExpert", {"out_ids": ids, "out_mask": mask}, **given, **options)
 
 
 @pytest.mark.parametrize("kept", [8, 6])
 def test_tokens_permuted_and_put_back(kept: int) -> None:
-    tokens, probs = real(4, 3).double().requires_grad_(), positive(4, 2).double().requires_grad_()
+    tokens, probs = leaf(4, 3), positive(4, 2).double().requires_grad_()
     permuted = tokens[ORDER[:kept] // 2]
-    given = {"tokens": tokens.detach().float(), "indices": EXPERTS, "num_out_tokens": kept}
-    check("MoeTokenPermute", {"permuted_tokens": permuted, "sorted_indices": PLACES.int()}, **given)
+    given, index = {"tokens": tokens, "indices": EXPERTS, "num_out_tokens": kept}, PLACES.int()
+    check("MoeTokenPermute", {"permuted_tokens": permuted, "sorted_indices": index}, **given)
     dy = real(kept, 3)
-    expected = torch.autograd.grad(permuted, tokens, dy.double())[0]
-    check(
-        "MoeTokenPermuteGrad",
-        {"grad_tokens": expected},
-        grad_permuted_tokens=dy,
-        sorted_indices=PLACES.int(),
-        topk=2,
-    )
-    rows = real(kept, 3).double().requires_grad_()
+    expected = gradients(permuted, dy, grad_tokens=tokens)
+    check("MoeTokenPermuteGrad", expected, grad_permuted_tokens=dy, sorted_indices=index, topk=2)
+    rows = leaf(kept, 3)
     padded = torch.cat([rows, torch.zeros(8 - kept, 3)])
     out = (padded[PLACES].reshape(4, 2, 3) * probs[..., None]).sum(1)
-    inputs = {
-        "permuted_tokens": rows.detach().float(),
-        "sorted_indices": PLACES.int(),
-        "probs": probs.detach().float(),
-    }
-    check("MoeTokenUnpermute", {"out": out}, **inputs)
+    given = {"permuted_tokens": rows, "sorted_indices": index, "probs": probs}
+    check("MoeTokenUnpermute", {"out": out}, **given)
     dy = real(4, 3)
-    grads = torch.autograd.grad(out, (rows, probs), dy.double())
-    check(
-        "MoeTokenUnpermuteGrad",
-        {"grad_permuted_tokens": grads[0], "grad_probs": grads[1]},
-        grad_out=dy,
-        **inputs,
-    )
+    expected = gradients(out, dy, grad_permuted_tokens=rows, grad_probs=probs)
+    check("MoeTokenUnpermuteGrad", expected, grad_out=dy, **given)
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_tokens_permuted_and_put_back_by_a_map(padded: bool) -> None:
     routing = torch.zeros(4, 4, dtype=torch.bool).scatter_(1, EXPERTS.long(), True)
-    tokens, probs = real(4, 3).double().requires_grad_(), positive(4, 4).double().requires_grad_()
+    tokens, probs = leaf(4, 3), positive(4, 4).double().requires_grad_()
     if padded:  # two rows for each expert
         chosen = routing.T.int().argsort(dim=-1, descending=True, stable=True)[:, :2]
         token, expert = chosen.flatten(), torch.arange(4).repeat_interleave(2)
@@ -334,47 +232,24 @@ def test_tokens_permuted_and_put_back_by_a_map(padded: bool) -> None:
         index = token.argsort(stable=True).int()
     permuted, weights = tokens[token], probs[token, expert]
     inputs = {"routing_map": routing.to(torch.int8), "drop_and_pad": padded}
-    check(
-        "MoeTokenPermuteWithRoutingMap",
-        {"permuted_tokens": permuted, "permuted_probs": weights, "sorted_indices": index},
-        tokens=tokens.detach().float(),
-        probs=probs.detach().float(),
-        num_out_tokens=8,
-        **inputs,
-    )
+    expected = {"permuted_tokens": permuted, "permuted_probs": weights, "sorted_indices": index}
+    given = {"tokens": tokens, "probs": probs, "num_out_tokens": 8}
+    check("MoeTokenPermuteWithRoutingMap", expected, **given, **inputs)
     dy, dp = real(8, 3), real(8)
-    grads = torch.autograd.grad((permuted, weights), (tokens, probs), (dy.double(), dp.double()))
-    check(
-        "MoeTokenPermuteWithRoutingMapGrad",
-        {"grad_tokens": grads[0], "grad_probs": grads[1]},
-        grad_permuted_tokens=dy,
-        grad_permuted_probs=dp,
-        sorted_indices=index,
-        experts=4,
-        tokens=4,
-        **inputs,
-    )
-    rows = real(8, 3).double().requires_grad_()
+    expected = gradients((permuted, weights), (dy, dp), grad_tokens=tokens, grad_probs=probs)
+    given = {"grad_permuted_tokens": dy, "grad_permuted_probs": dp, "sorted_indices": index}
+    check("MoeTokenPermuteWithRoutingMapGrad", expected, **given, experts=4, tokens=4, **inputs)
+    rows = leaf(8, 3)
     out = torch.zeros(4, 3, dtype=torch.float64).index_add(0, token, rows * probs[token, expert][:, None])
     order = token.argsort(stable=True)
     factors = probs[token, expert] if padded else probs[token, expert][order]
     saved = {"out_index": order.int(), "permuted_token_id": token[order].int()}
-    given = inputs | {"permuted_tokens": rows.detach().float(), "probs": probs.detach().float()}
-    check(
-        "MoeTokenUnpermuteWithRoutingMap",
-        {"out": out, "permute_probs": factors, **saved},
-        sorted_indices=index,
-        **given,
-    )
+    given = inputs | {"permuted_tokens": rows, "probs": probs}
+    expected = {"out": out, "permute_probs": factors, **saved}
+    check("MoeTokenUnpermuteWithRoutingMap", expected, sorted_indices=index, **given)
     dy = real(4, 3)
-    grads = torch.autograd.grad(out, (rows, probs), dy.double())
-    check(
-        "MoeTokenUnpermuteWithRoutingMapGrad",
-        {"grad_permuted_tokens": grads[0], "grad_probs": grads[1]},
-        grad_out=dy,
-        **saved,
-        **given,
-    )
+    expected = gradients(out, dy, grad_permuted_tokens=rows, grad_probs=probs)
+    check("MoeTokenUnpermuteWithRoutingMapGrad", expected, grad_out=dy, **saved, **given)
 
 
 def test_tokens_that_experts_send_to_an_attention_worker() -> None:

@@ -4,12 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.runtime.opapi import check
-from tests.runtime.tensors import positive, real
-
-
-def quantised(value: torch.Tensor, low: int = -128, high: int = 127) -> torch.Tensor:
-    return value.round().clamp(low, high).to(torch.int8)
+from tests.runtime.opapi import check, gradients
+from tests.runtime.tensors import leaf, positive, quantised, real
 
 
 @pytest.mark.parametrize("name", ["AddLayerNorm", "DeepNorm"])
@@ -33,21 +29,15 @@ def test_layer_norm_of_a_sum(name: str, shared: bool) -> None:
 def test_gradient_of_layer_norm_of_a_sum(name: str) -> None:
     deep = name == "DeepNormGrad"
     alpha = 0.3 if deep else 1.0
-    x1, x2, gamma, beta = (
-        real(*shape).double().requires_grad_() for shape in ((2, 3, 4), (2, 3, 4), (4,), (4,))
-    )
+    x1, x2, gamma, beta = (leaf(*shape) for shape in ((2, 3, 4), (2, 3, 4), (4,), (4,)))
     dy, dsum = real(2, 3, 4), real(2, 3, 4)
     x = alpha * x1 + x2
     y = F.layer_norm(x, (4,), gamma, beta, 1e-3)
-    grads = torch.autograd.grad(y, (x1, x2, gamma, beta), dy.double())
-    extra = 0 if deep else dsum
-    expected = {"dx": grads[0] + extra, "dgamma": grads[2], "dbeta": grads[3]} | (
-        {"dx2": grads[1]} if deep else {}
-    )
+    expected = gradients(y, dy, dx=x1, dgamma=gamma, dbeta=beta, **({"dx2": x2} if deep else {}))
+    expected["dx"] += 0 if deep else dsum
     given = {"x1": x1, "x2": x2, "gamma": gamma, "mean": x.mean(-1, keepdim=True)}
     given["rstd"] = (x.var(-1, keepdim=True, correction=0) + 1e-3).rsqrt()
-    inputs = {key: value.detach().float() for key, value in given.items()}
-    check(name, expected, dy=dy, **inputs, **({"alpha": alpha} if deep else {"dsum": dsum}))
+    check(name, expected, dy=dy, **given, **({"alpha": alpha} if deep else {"dsum": dsum}))
 
 
 def rms(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor | None = None) -> torch.Tensor:
@@ -101,42 +91,25 @@ def test_rms_norm_quantised_by_row(mask: list[bool] | None) -> None:
         scale = (norm * factor).abs().amax(-1, keepdim=True) / 127
         if asked:
             expected |= {f"y{part}": quantised(norm * factor / scale), f"scale{part}": scale.squeeze(-1)}
-    check(
-        "AddRmsNormDynamicQuantV2",
-        expected,
-        x1=x1,
-        x2=x2,
-        gamma=gamma,
-        beta=beta,
-        smooth=smooth,
-        smooth2=smooth2,
-        epsilon=1e-3,
-        output_mask=mask,
-        **({"y": torch.zeros(2, 3, 4, dtype=torch.int8)} if "y" not in expected else {}),
-    )
+    given = {"x1": x1, "x2": x2, "gamma": gamma, "beta": beta, "smooth": smooth, "smooth2": smooth2}
+    if "y" not in expected:
+        given["y"] = torch.zeros(2, 3, 4, dtype=torch.int8)
+    check("AddRmsNormDynamicQuantV2", expected, **given, epsilon=1e-3, output_mask=mask)
 
 
 def test_gradient_of_rms_norm_quantised() -> None:
-    x, gamma, dy = real(2, 3, 4).double().requires_grad_(), real(4).double().requires_grad_(), real(2, 3, 4)
-    dx, dgamma = torch.autograd.grad(F.rms_norm(x, (4,), gamma, 1e-3), (x, gamma), dy.double())
-    rstd = (x.detach().square().mean(-1) + 1e-3).rsqrt().float()
-    given = {"dy": dy, "x": x.detach().float(), "rstd": rstd, "gamma": gamma.detach().float()}
-    check(
-        "RmsNormGradQuant",
-        {"dx": quantised(dx / 0.02 + 4), "dgamma": dgamma},
-        **given,
-        scale=torch.tensor([0.02]),
-        offset=torch.tensor([4], dtype=torch.int32),
-        quant_mode="static",
-        div_mode=True,
-    )
+    x, gamma, dy = leaf(2, 3, 4), leaf(4), real(2, 3, 4)
+    expected = gradients(F.rms_norm(x, (4,), gamma, 1e-3), dy, dx=x, dgamma=gamma)
+    expected["dx"] = quantised(expected["dx"] / 0.02 + 4)
+    given = {"dy": dy, "x": x, "rstd": (x.square().mean(-1) + 1e-3).rsqrt(), "gamma": gamma}
+    given |= {"scale": torch.tensor([0.02]), "offset": torch.tensor([4], dtype=torch.int32)}
+    check("RmsNormGradQuant", expected, **given, quant_mode="static", div_mode=True)
 
 
-@pytest.mark.parametrize("name", ["GroupNormSilu", "GroupNormSwish"])
-@pytest.mark.parametrize("activate", [True, False])
+@pytest.mark.parametrize(
+    ("name", "activate"), [("GroupNormSilu", True), ("GroupNormSwish", True), ("GroupNormSwish", False)]
+)
 def test_group_norm_and_swish(name: str, activate: bool) -> None:
-    if name == "GroupNormSilu" and not activate:
-        return
     x, weight, bias = real(2, 6, 3, 5), real(6), real(6)
     scale = 1.0 if name == "GroupNormSilu" else 1.7
     y = F.group_norm(x.double(), 3, weight.double(), bias.double(), 1e-3)
@@ -153,22 +126,11 @@ def test_group_norm_and_swish(name: str, activate: bool) -> None:
 
 
 def test_gradient_of_group_norm_and_swish() -> None:
-    x, weight, bias = (real(*shape).double().requires_grad_() for shape in ((2, 6, 3, 5), (6,), (6,)))
+    x, weight, bias = (leaf(*shape) for shape in ((2, 6, 3, 5), (6,), (6,)))
     y, dy = F.group_norm(x, 3, weight, bias, 1e-3), real(2, 6, 3, 5)
-    grads = torch.autograd.grad(y * torch.sigmoid(1.7 * y), (x, weight, bias), dy.double())
-    grouped = x.detach().reshape(2, 3, -1)
-    check(
-        "GroupNormSwishGrad",
-        dict(zip(("dx", "dweight", "dbias"), grads, strict=True)),
-        grad=dy,
-        mean=grouped.mean(-1).float(),
-        rstd=(grouped.var(-1, correction=0) + 1e-3).rsqrt().float(),
-        input=x.detach().float(),
-        weight=weight.detach().float(),
-        bias=bias.detach().float(),
-        num_groups=3,
-        data_format="NCHW",
-        swish_scale=1.7,
-        dweight_asked=True,
-        dbias_asked=True,
-    )
+    expected = gradients(y * torch.sigmoid(1.7 * y), dy, dx=x, dweight=weight, dbias=bias)
+    grouped = x.reshape(2, 3, -1)
+    given = {"mean": grouped.mean(-1), "rstd": (grouped.var(-1, correction=0) + 1e-3).rsqrt()}
+    given |= {"input": x, "weight": weight, "bias": bias}
+    options = {"num_groups": 3, "data_format": "NCHW", "swish_scale": 1.7}
+    check("GroupNormSwishGrad", expected, grad=dy, **given, **options, dweight_asked=True, dbias_asked=True)

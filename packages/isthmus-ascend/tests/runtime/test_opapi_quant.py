@@ -1,17 +1,15 @@
 """Quantisation families against their definitions in float64."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from tests.runtime import opapi
 from tests.runtime.opapi import check
-from tests.runtime.tensors import positive, real, whole
+from tests.runtime.tensors import positive, quantised, real, whole
 from tests.runtime.test_opapi_errors import refused
-
-
-def quantised(value: torch.Tensor, low: int = -128, high: int = 127) -> torch.Tensor:
-    return value.round().clamp(low, high).to(torch.int8)
 
 
 def by_row(value: torch.Tensor, dim: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
@@ -25,14 +23,8 @@ def test_quantise(axis: int) -> None:
     x, scale = real(3, 4), positive(3 if axis == 0 else 4)
     offset = torch.tensor([3, -120, 100, 7][: len(scale)], dtype=torch.int32)
     along = (lambda t: t[:, None]) if axis == 0 else (lambda t: t)
-    check(
-        "Quantize",
-        {"y": quantised(x.double() / along(scale) * 1 + along(offset))},
-        x=x,
-        scale=scale,
-        offset=offset,
-        axis=axis,
-    )
+    y = quantised(x.double() / along(scale) + along(offset))
+    check("Quantize", {"y": y}, x=x, scale=scale, offset=offset, axis=axis)
     y = x.double() * along(scale) * 70
     check("AscendQuantV3", {"y": quantised(y)}, x=x, scale=scale * 70, axis=axis, round_mode="round")
     wanted = (y + along(offset)).floor().clamp(-128, 127).to(torch.int8)
@@ -47,13 +39,8 @@ def test_quantise(axis: int) -> None:
 
 def test_half_is_rounded_to_even_and_bytes_saturate() -> None:
     x = torch.tensor([0.5, 1.5, 2.5, -0.5, 300.0, -300.0])
-    check(
-        "AscendQuant",
-        {"y": torch.tensor([0, 2, 2, 0, 127, -128], dtype=torch.int8)},
-        x=x,
-        scale=torch.ones(1),
-        round_mode="round",
-    )
+    signed = torch.tensor([0, 2, 2, 0, 127, -128], dtype=torch.int8)
+    check("AscendQuant", {"y": signed}, x=x, scale=torch.ones(1), round_mode="round")
     check("Quantize", {"y": torch.tensor([0, 2, 2, 0, 255, 0], dtype=torch.uint8)}, x=x, scale=torch.ones(1))
 
 
@@ -63,51 +50,40 @@ def test_dequantise() -> None:
     product = whole(3, 4, low=-3000, high=3000).to(torch.int32)
     row, bias = positive(3), whole(4).to(torch.int32)
     given = {"x": product, "weight_scale": scale, "activation_scale": row}
-    check("DequantBias", {"out": (product + bias) * scale.double() * row[:, None]}, 1e-5, **given, bias=bias)
-    check(
-        "DequantBias", {"out": product * scale.double() * row[:, None] + offset}, 1e-5, **given, bias=offset
-    )
+    factor = scale.double() * row[:, None]
+    check("DequantBias", {"out": (product + bias) * factor}, **given, bias=bias)
+    check("DequantBias", {"out": product * factor + offset}, **given, bias=offset)
 
 
-@pytest.mark.parametrize("name", ["DynamicQuant", "DynamicQuantV2", "DynamicQuantV3", "DynamicQuantV4"])
-@pytest.mark.parametrize("grouped", [False, True])
+DYNAMIC = ["DynamicQuantV2", "DynamicQuantV3", "DynamicQuantV4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "grouped"), [("DynamicQuant", False), *itertools.product(DYNAMIC, (False, True))]
+)
 def test_dynamic_quantisation(name: str, grouped: bool) -> None:
     x = real(2, 3, 4)
-    groups = (
-        {}
-        if name == "DynamicQuant" or not grouped
-        else {"group_index": torch.tensor([2, 2, 6], dtype=torch.int32)}
-    )
+    groups = {"group_index": torch.tensor([2, 2, 6], dtype=torch.int32)} if grouped else {}
     smooth = positive(3, 4) if groups else positive(4)
     factor = smooth[torch.tensor([0, 0, 2, 2, 2, 2])].view(2, 3, 4) if groups else smooth
     value = x.double() * factor
     y, scale = by_row(value)
-    later = (
-        {"quant_mode": "pertoken", "symmetrical": True}
-        if name in ("DynamicQuantV3", "DynamicQuantV4")
-        else {}
-    )
-    check(name, {"y": y, "scale": scale}, x=x, smooth_scales=smooth, **groups, **later)
+    later = {"quant_mode": "pertoken", "symmetrical": True} if name in DYNAMIC[1:] else {}
+    given = {"x": x, "smooth_scales": smooth, **groups}
+    check(name, {"y": y, "scale": scale}, **given, **later)
     if name == "DynamicQuant":
         return
     spread = (value.amax(-1, keepdim=True) - value.amin(-1, keepdim=True)) / 255
     offset = 127 - value.amax(-1, keepdim=True) / spread
     later |= {"symmetrical": False} if later else {}
     expected = {"y": quantised(value / spread + offset), "scale": spread[..., 0], "offset": offset[..., 0]}
-    check(name, expected, 1e-4, x=x, smooth_scales=smooth, **groups, **later)
+    check(name, expected, 1e-4, **given, **later)
     if later and not groups:
         y, scale = by_row(value, -2)
-        check(
-            name,
-            {"y": y, "scale": scale},
-            x=x,
-            smooth_scales=smooth,
-            quant_mode="perchannel",
-            symmetrical=True,
-        )
+        check(name, {"y": y, "scale": scale}, **given, quant_mode="perchannel", symmetrical=True)
         scale = value.abs().amax() / 127
         expected = {"y": quantised(value / scale), "scale": scale.reshape(1)}
-        check(name, expected, x=x, smooth_scales=smooth, quant_mode="pertensor", symmetrical=True)
+        check(name, expected, **given, quant_mode="pertensor", symmetrical=True)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -127,11 +103,8 @@ def test_dynamic_quantisation_to_packed_int4(symmetric: bool) -> None:
 
 
 def test_a_row_of_zeros_stays_zero() -> None:
-    check(
-        "DynamicQuant",
-        {"y": torch.zeros(2, 4, dtype=torch.int8), "scale": torch.zeros(2)},
-        x=torch.zeros(2, 4),
-    )
+    expected = {"y": torch.zeros(2, 4, dtype=torch.int8), "scale": torch.zeros(2)}
+    check("DynamicQuant", expected, x=torch.zeros(2, 4))
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
@@ -146,14 +119,9 @@ def test_dynamic_quantisation_to_eight_bit_floats(dtype: torch.dtype) -> None:
 def test_quantisation_by_groups() -> None:
     x, scale, offset = real(5, 4), positive(3, 4) * 60, real(1)
     rows = scale[torch.tensor([0, 0, 2, 2, 2])]
-    check(
-        "GroupQuant",
-        {"y": quantised(x.double() * rows + offset)},
-        x=x,
-        scale=scale,
-        offset=offset,
-        group_index=torch.tensor([2, 2, 5], dtype=torch.int32),
-    )
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+    y = quantised(x.double() * rows + offset)
+    check("GroupQuant", {"y": y}, x=x, scale=scale, offset=offset, group_index=ends)
 
 
 def gated(
@@ -179,41 +147,27 @@ def test_swiglu_of_dequantised_values_quantised(mode: int, kind: str, left: bool
     group = torch.tensor([0, 0, 1, 1, 1])
     value = (x + bias[group]) * weight_scale[group].double() * row[:, None]
     y = gated(value, left, mode)
-    given = {
-        "x": x,
-        "weight_scale": weight_scale,
-        "activation_scale": row,
-        "bias": bias,
+    given = {"x": x, "weight_scale": weight_scale, "activation_scale": row, "bias": bias}
+    given |= {
         "quant_scale": quant_scale,
+        "group_index": torch.tensor([2, 3]),
+        "activate_left": left,
+        "quant_mode": kind,
     }
-    given |= {"group_index": torch.tensor([2, 3]), "activate_left": left, "quant_mode": kind}
     if kind == "dynamic":
         codes, scale = by_row(y * quant_scale[group])
         expected = {"y": codes, "scale": scale}
     else:
         given["quant_offset"] = quant_offset
         expected = {"y": quantised(y / quant_scale[group] + quant_offset[group])}
-    options = {
-        "swiglu_mode": mode,
-        "clamp_limit": 1.0,
-        "glu_alpha": 1.7,
-        "glu_bias": 0.5,
-        "activate_dim": -1,
-        "round_mode": "rint",
-    }
-    check("DequantSwigluQuantV2", expected, **given, **options)
+    options = {"swiglu_mode": mode, "clamp_limit": 1.0, "glu_alpha": 1.7, "glu_bias": 0.5}
+    check("DequantSwigluQuantV2", expected, **given, **options, activate_dim=-1, round_mode="rint")
     if mode == 0:
         check("DequantSwigluQuant", expected, **given)
         plain = real(3, 8)
         codes, scale = by_row(gated(plain.double(), left) * quant_scale[0])
-        check(
-            "DequantSwigluQuant",
-            {"y": codes, "scale": scale},
-            x=plain,
-            quant_scale=quant_scale[:1],
-            activate_left=left,
-            quant_mode="dynamic",
-        )
+        given = {"x": plain, "quant_scale": quant_scale[:1], "activate_left": left, "quant_mode": "dynamic"}
+        check("DequantSwigluQuant", {"y": codes, "scale": scale}, **given)
 
 
 @pytest.mark.parametrize("counts", [False, True])
@@ -224,44 +178,19 @@ def test_swiglu_quantised(counts: bool, kind: str) -> None:
     y = gated(x.double(), False) * smooth[group] + (offset[group] if kind == "static" else 0)
     index = torch.tensor([2, 3] if counts else [2, 5], dtype=torch.int32)
     scale = 127 / y.abs().amax(-1)
-    expected = (
-        {"y": quantised(y)} if kind == "static" else {"y": quantised(y * scale[:, None]), "scale": scale}
-    )
-    check(
-        "SwiGluQuantV2",
-        expected,
-        x=x,
-        smooth_scales=smooth,
-        offsets=offset,
-        group_index=index,
-        quant_mode=kind,
-        group_list_type=int(counts),
-    )
+    dynamic = {"y": quantised(y * scale[:, None]), "scale": scale}
+    given = {"x": x, "smooth_scales": smooth, "offsets": offset, "group_index": index}
+    expected = {"y": quantised(y)} if kind == "static" else dynamic
+    check("SwiGluQuantV2", expected, **given, quant_mode=kind, group_list_type=int(counts))
 
 
 def test_gelu_quantised() -> None:
     x, scale, offset = real(3, 4), positive(4) * 60, real(4)
-    y = F.gelu(x.double()) * scale
-    check(
-        "GeluQuant",
-        {"y": quantised(y + offset)},
-        x=x,
-        scale=scale,
-        offset=offset,
-        approximate="none",
-        quant_mode="static",
-        round_mode="rint",
-    )
+    y = quantised(F.gelu(x.double()) * scale + offset)
+    given = {"x": x, "scale": scale, "round_mode": "rint"}
+    check("GeluQuant", {"y": y}, **given, offset=offset, approximate="none", quant_mode="static")
     codes, total = by_row(F.gelu(x.double(), approximate="tanh") * scale)
-    check(
-        "GeluQuant",
-        {"y": codes, "out_scale": total},
-        x=x,
-        scale=scale,
-        approximate="tanh",
-        quant_mode="dynamic",
-        round_mode="rint",
-    )
+    check("GeluQuant", {"y": codes, "out_scale": total}, **given, approximate="tanh", quant_mode="dynamic")
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -7,7 +7,8 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.runtime import opapi
-from tests.runtime.tensors import real
+from tests.runtime.opapi import single
+from tests.runtime.tensors import leaf
 from tests.runtime.test_opapi_errors import refused
 
 SAVED = {"LSTM": ("h", "c", "i", "j", "f", "o", "tanhc"), "GRU": ("h", "r", "z", "n", "hidden")}
@@ -20,99 +21,66 @@ def close(actual: Any, expected: Any) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-@pytest.mark.parametrize(("layers", "two", "biases", "first"), CASES)
-def test_forward_and_gradients(kind: str, layers: int, two: bool, biases: bool, first: bool) -> None:
+def judge(kind: str, layers: int, two: bool, biases: bool, first: bool, lengths: list[int] | None) -> None:
+    """Compare outputs, states and gradients; sequences of several lengths are padded.
+
+    A batch size for each position says how many of them reach it.
+    """
     steps, batch, size, hidden, cells = 4, 3, 5, 2, layers * (2 if two else 1)
     module = getattr(torch.nn, kind)(size, hidden, layers, biases, first, bidirectional=two).double()
     shape = (batch, steps) if first else (steps, batch)
-    x = real(*shape, size).double().requires_grad_()
-    count = 2 if kind == "LSTM" else 1
-    states = [real(cells, batch, hidden).double().requires_grad_() for _ in range(count)]
-    y, last = module(x, tuple(states) if count == 2 else states[0])
-    finals = list(last) if count == 2 else [last]
+    x, count = leaf(*shape, size), 2 if kind == "LSTM" else 1
+    states = [leaf(cells, batch, hidden) for _ in range(count)]
+    packed = pack_padded_sequence(x, lengths) if lengths else x
+    y, last = module(packed, tuple(states) if count == 2 else states[0])
+    y, finals = pad_packed_sequence(y)[0] if lengths else y, list(last) if count == 2 else [last]
     parameters = list(module.parameters())
 
-    flags = {"has_biases": biases, "num_layers": layers, "bidirectional": two, "batch_first": first}
-    given: dict[str, Any] = {"input": x.detach().float(), "params": [p.detach().float() for p in parameters]}
-    start = [s.detach().float() for s in states]
-    given["hx"] = start if count == 2 else start[0]
+    start = [single(state) for state in states]
+    given: dict[str, Any] = {
+        "input": single(x).flatten(0, 1) if lengths else single(x), "params": single(parameters),
+        "batch_sizes": packed.batch_sizes if lengths else None, "hx": start if count == 2 else start[0],
+        "has_biases": biases, "num_layers": layers, "bidirectional": two, "batch_first": first,
+    }  # fmt: skip
     saved = {name: [torch.zeros(steps, batch, hidden) for _ in range(cells)] for name in SAVED[kind]}
     out = torch.zeros(*shape, hidden * (2 if two else 1))
     ends = {name: torch.zeros(cells, batch, hidden) for name in ("h_n", "c_n")[:count]}
-    opapi.named(kind, **given, **flags, train=True, out=out, **ends, **saved)
-    close(out, y)
-    for end, expected in zip(ends.values(), finals, strict=True):
-        close(end, expected)
+    opapi.named(kind, **given, train=True, out=out, **ends, **saved)
+    close([out, *ends.values()], [y, *finals])
     again = torch.zeros_like(out)
-    opapi.named(kind, **given, **flags, out=again, **ends)
+    opapi.named(kind, **given, out=again, **ends)
     assert torch.equal(again, out)
 
     grads = [torch.randn_like(t) for t in (y, *finals)]
     expected = torch.autograd.grad([y, *finals], [x, *states, *parameters], grads)
+    incoming = dict(zip(("grad_y", "grad_h_n", "grad_c_n"), map(single, grads), strict=False))
     dx, dparams = torch.zeros_like(given["input"]), [torch.zeros(p.shape) for p in parameters]
-    first_grads = {name: torch.zeros(cells, batch, hidden) for name in ("grad_h_0", "grad_c_0")[:count]}
-    names = ("grad_y", "grad_h_n", "grad_c_n")
-    incoming = {name: g.float() for name, g in zip(names, grads, strict=False)}
-    opapi.named(BACKWARD[kind], **given, **flags, **saved, **incoming, grad_input=dx, **first_grads,
-                grad_params=dparams)  # fmt: skip
-    for actual, wanted in zip((dx, *first_grads.values(), *dparams), expected, strict=True):
-        close(actual, wanted)
+    starts = {name: torch.zeros(cells, batch, hidden) for name in ("grad_h_0", "grad_c_0")[:count]}
+    opapi.named(BACKWARD[kind], **given, **saved, **incoming, grad_input=dx, **starts, grad_params=dparams)
+    close([dx.view(x.shape), *starts.values(), *dparams], list(expected))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize(("layers", "two", "biases", "first"), CASES)
+def test_forward_and_gradients(kind: str, layers: int, two: bool, biases: bool, first: bool) -> None:
+    judge(kind, layers, two, biases, first, None)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 @pytest.mark.parametrize("two", [False, True])
 def test_sequences_of_several_lengths(kind: str, two: bool) -> None:
-    """Sequences are padded: a batch size for each position says how many reach it."""
-    steps, batch, size, hidden, cells = 4, 3, 5, 2, 4 if two else 2
-    module = getattr(torch.nn, kind)(size, hidden, 2, bidirectional=two).double()
-    x = real(steps, batch, size).double().requires_grad_()
-    count = 2 if kind == "LSTM" else 1
-    states = [real(cells, batch, hidden).double().requires_grad_() for _ in range(count)]
-    packed = pack_padded_sequence(x, [4, 2, 1])
-    y, last = module(packed, tuple(states) if count == 2 else states[0])
-    y, finals = pad_packed_sequence(y)[0], list(last) if count == 2 else [last]
-    parameters = list(module.parameters())
-
-    flags = {"has_biases": True, "num_layers": 2, "bidirectional": two}
-    given: dict[str, Any] = {
-        "input": x.detach().float().flatten(0, 1),
-        "params": [p.detach().float() for p in parameters],
-        "batch_sizes": packed.batch_sizes,
-    }
-    start = [s.detach().float() for s in states]
-    given["hx"] = start if count == 2 else start[0]
-    saved = {name: [torch.zeros(steps, batch, hidden) for _ in range(cells)] for name in SAVED[kind]}
-    out = torch.zeros(steps, batch, hidden * (2 if two else 1))
-    ends = {name: torch.zeros(cells, batch, hidden) for name in ("h_n", "c_n")[:count]}
-    opapi.named(kind, **given, **flags, train=True, out=out, **ends, **saved)
-    close([out, *ends.values()], [y, *finals])
-
-    grads = [torch.randn_like(t) for t in (y, *finals)]
-    expected = torch.autograd.grad([y, *finals], [x, *states, *parameters], grads)
-    incoming = dict(zip(("grad_y", "grad_h_n", "grad_c_n"), (g.float() for g in grads), strict=False))
-    dx, dparams = torch.zeros_like(given["input"]), [torch.zeros(p.shape) for p in parameters]
-    first = {name: torch.zeros(cells, batch, hidden) for name in ("grad_h_0", "grad_c_0")[:count]}
-    opapi.named(BACKWARD[kind], **given, **flags, **saved, **incoming, grad_input=dx, **first,
-                grad_params=dparams)  # fmt: skip
-    close([dx.view(x.shape), *first.values(), *dparams], list(expected))
+    judge(kind, 2, two, True, False, [4, 2, 1])
 
 
 def test_absent_gradients_are_zeros() -> None:
-    module = torch.nn.LSTM(3, 2).double()
-    x = real(4, 1, 3).double().requires_grad_()
+    module, x = torch.nn.LSTM(3, 2).double(), leaf(4, 1, 3)
     y, _ = module(x)
-    start, flags = [torch.zeros(1, 1, 2)] * 2, {"has_biases": True, "num_layers": 1}
-    given = {
-        "input": x.detach().float(),
-        "hx": start,
-        "params": [p.detach().float() for p in module.parameters()],
-    }
-    saved = {name: [torch.zeros(4, 1, 2)] for name in SAVED["LSTM"]}
-    opapi.named("LSTM", **given, **flags, train=True, out=torch.zeros(4, 1, 2), **saved)
-    dx, dparams = torch.zeros(4, 1, 3), [torch.zeros(p.shape) for p in module.parameters()]
-    opapi.named("LstmBackward", **given, **flags, **saved, grad_y=torch.ones(4, 1, 2), grad_input=dx,
-                grad_params=dparams)  # fmt: skip
+    parameters = single(list(module.parameters()))
+    given = {"input": single(x), "hx": [torch.zeros(1, 1, 2)] * 2, "params": parameters}
+    given |= {name: [torch.zeros(4, 1, 2)] for name in SAVED["LSTM"]} | {"has_biases": True, "num_layers": 1}
+    opapi.named("LSTM", **given, train=True, out=torch.zeros(4, 1, 2))
+    dx, dparams = torch.zeros(4, 1, 3), [torch.zeros(p.shape) for p in parameters]
+    opapi.named("LstmBackward", **given, grad_y=torch.ones(4, 1, 2), grad_input=dx, grad_params=dparams)
     close(dx, torch.autograd.grad(y.sum(), x)[0])
 
 

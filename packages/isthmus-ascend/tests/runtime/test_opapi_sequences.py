@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from tests.runtime.opapi import check
-from tests.runtime.tensors import flags, real
+from tests.runtime.opapi import check, gradients
+from tests.runtime.tensors import flags, leaf, real
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_causal_convolution(masked: bool) -> None:
-    x, weight = real(5, 2, 4).double().requires_grad_(), real(3, 4).double().requires_grad_()
+    x, weight = leaf(5, 2, 4), leaf(3, 4)
     mask = flags(2, 5) if masked else None
     rows = []
     for s in range(5):
@@ -19,45 +19,30 @@ def test_causal_convolution(masked: bool) -> None:
                 row = row + x[s - 2 + w] * weight[w]
         rows.append(row if mask is None else row * mask[:, s, None])
     y, dy = torch.stack(rows), real(5, 2, 4)
-    given = {"x": x.detach().float(), "weight": weight.detach().float(), "mask": mask}
+    given = {"x": x, "weight": weight, "mask": mask}
     check("MaskedCausalConv1d", {"out": y}, **given)
-    dx, dweight = torch.autograd.grad(y, (x, weight), dy.double())
-    check("MaskedCausalConv1dBackward", {"dx": dx, "dweight": dweight}, dy=dy, **given)
+    check("MaskedCausalConv1dBackward", gradients(y, dy, dx=x, dweight=weight), dy=dy, **given)
 
 
 def test_windows_of_sequences_summed() -> None:
-    x, weight = real(14, 2, 3).double().requires_grad_(), real(4, 2).double().requires_grad_()
+    x, weight = leaf(14, 2, 3), leaf(4, 2)
     ends, rows, begin = [5, 7, 14], [], 0
     for end in ends:
         for start in range(begin, end - 3, 2):
             rows.append((x[start : start + 4] * weight[..., None]).sum(0))
         begin = end
     y = torch.stack(rows)
-    given = {
-        "x": x.detach().float(),
-        "weight": weight.detach().float(),
-        "actual_seq_len": ends,
-        "block_size": 4,
-        "stride": 2,
-    }
+    given = {"x": x, "weight": weight, "actual_seq_len": ends, "block_size": 4, "stride": 2}
     check("NsaCompress", {"out": y}, **given, layout="TND")
     dy = real(*y.shape)
-    dx, dweight = torch.autograd.grad(y, (x, weight), dy.double())
-    check("NsaCompressGrad", {"dx": dx, "dweight": dweight}, dy=dy, **given, layout="TND")
+    check("NsaCompressGrad", gradients(y, dy, dx=x, dweight=weight), dy=dy, **given, layout="TND")
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_attention_by_way_of_a_third(masked: bool) -> None:
-    shapes = {
-        "query_ik": (2, 1, 3, 4, 6),
-        "key_ij": (2, 1, 3, 5, 6),
-        "value_ij": (2, 1, 3, 5, 6),
-        "key_jk": (2, 1, 5, 4, 6),
-    }
-    given = {
-        name: real(*shape).double().requires_grad_()
-        for name, shape in (shapes | {"value_jk": (2, 1, 5, 4, 6)}).items()
-    }
+    given = {"query_ik": leaf(2, 1, 3, 4, 6)}
+    for part, shape in (("ij", (2, 1, 3, 5, 6)), ("jk", (2, 1, 5, 4, 6))):
+        given |= {f"{name}_{part}": leaf(*shape) for name in ("key", "value")}
     q, k1, v1, k2, v2 = given.values()
     scores = (q[..., None, :] * (k1[:, :, :, None] + k2.transpose(2, 3)[:, :, None])).sum(-1)
     mask = flags(2, 1, 3, 1, 5) & torch.tensor([True, True, True, True, False]) if masked else None
@@ -69,20 +54,12 @@ def test_attention_by_way_of_a_third(masked: bool) -> None:
         "softmax_max": largest.expand(2, 1, 3, 4, 8),
         "softmax_sum": (scores - largest).exp().sum(-1, keepdim=True).expand(2, 1, 3, 4, 8),
     }
-    inputs = {name: x.detach().float() for name, x in given.items()} | {"atten_mask": mask, "scale": 0.4}
-    check("FusedFloydAttention", {"out": out, **statistics}, 1e-4, **inputs)
+    options = {"atten_mask": mask, "scale": 0.4}
+    check("FusedFloydAttention", {"out": out, **statistics}, 1e-4, **given, **options)
     dy = real(*out.shape)
-    grads = torch.autograd.grad(out, list(given.values()), dy.double())
-    names = [f"d{name.removesuffix('_ik')}" for name in given]
-    check(
-        "FusedFloydAttentionGrad",
-        dict(zip(names, grads, strict=True)),
-        1e-4,
-        dy=dy,
-        attention_out=out.detach().float(),
-        **{name: x.detach().float() for name, x in statistics.items()},
-        **inputs,
-    )
+    expected = gradients(out, dy, **{f"d{name.removesuffix('_ik')}": x for name, x in given.items()})
+    options |= {"dy": dy, "attention_out": out, **statistics}
+    check("FusedFloydAttentionGrad", expected, 1e-4, **given, **options)
 
 
 @pytest.mark.parametrize("name", ["DynamicBlockQuant", "DynamicBlockQuantV2"])
@@ -96,11 +73,5 @@ def test_a_scale_for_each_block(name: str, block: tuple[int, int]) -> None:
             at = (slice(r * block[0], (r + 1) * block[0]), slice(c * block[1], (c + 1) * block[1]))
             scale[r, c] = x[at].double().abs().max() / 127
             y[at] = (x[at].double() / scale[r, c]).round().to(torch.int8)
-    check(
-        name,
-        {"y": y, "scale": scale},
-        x=x,
-        row_block_size=block[0],
-        col_block_size=block[1],
-        round_mode="rint",
-    )
+    options = {"row_block_size": block[0], "col_block_size": block[1], "round_mode": "rint"}
+    check(name, {"y": y, "scale": scale}, x=x, **options)

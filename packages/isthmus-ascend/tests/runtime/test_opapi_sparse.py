@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.runtime import opapi
-from tests.runtime.opapi import check
-from tests.runtime.tensors import positive, real
+from tests.runtime.opapi import check, gradients
+from tests.runtime.tensors import leaf, positive, real
 from tests.runtime.test_opapi_errors import refused
 
 
@@ -34,22 +34,20 @@ def selected(
 
 
 def test_selected_attention_and_gradients() -> None:
-    q, k, v = (real(*shape).double().requires_grad_() for shape in ((5, 4, 6), (22, 2, 6), (22, 2, 3)))
+    q, k, v = (leaf(*shape) for shape in ((5, 4, 6), (22, 2, 6), (22, 2, 3)))
     ends = ([2, 5], [12, 22])
     index = torch.stack([torch.stack([torch.randperm(3)[:2] for _ in range(2)]) for _ in range(5)]).int()
     out, most, sums = selected(q, k, v, index, ends, 4)
     given = {
-        "query": q.detach().float(), "key": k.detach().float(), "value": v.detach().float(),
+        "query": q, "key": k, "value": v,
         "topk_indices": index, "actual_seq_qlen": ends[0], "actual_seq_kvlen": ends[1], "scale": 0.5,
         "head_num": 4, "layout": "TND", "sparse_mode": 2, "block_size": 4, "block_count": 2,
     }  # fmt: skip
-    eight = {"softmax_max": most.detach(), "softmax_sum": sums.detach()}
-    eight = {name: value[..., None].repeat(1, 1, 8) for name, value in eight.items()}
-    check("NsaSelectedAttention", {"out": out.detach(), **eight}, **given)
+    eight = {"softmax_max": most[..., None].repeat(1, 1, 8), "softmax_sum": sums[..., None].repeat(1, 1, 8)}
+    check("NsaSelectedAttention", {"out": out, **eight}, **given)
     dy = real(5, 4, 3)
-    dq, dk, dv = torch.autograd.grad(out, (q, k, v), dy.double())
-    check("NsaSelectedAttentionGrad", {"dquery": dq, "dkey": dk, "dvalue": dv}, **given, grad=dy,
-          attention_out=out.detach().float(), **{name: value.float() for name, value in eight.items()})  # fmt: skip
+    expected = gradients(out, dy, dquery=q, dkey=k, dvalue=v)
+    check("NsaSelectedAttentionGrad", expected, **given, grad=dy, attention_out=out, **eight)
 
 
 def test_selected_attention_of_one_query_to_pages() -> None:
@@ -72,17 +70,16 @@ def test_selected_attention_of_one_query_to_pages() -> None:
 
 
 def test_gradients_of_an_index() -> None:
-    q, k, w = (real(*shape).double().requires_grad_() for shape in ((2, 3, 4, 5), (2, 6, 1, 5), (2, 3, 4)))
+    q, k, w = (leaf(*shape) for shape in ((2, 3, 4, 5), (2, 6, 1, 5), (2, 3, 4)))
     index = torch.stack([torch.randperm(6)[:4] for _ in range(6)]).view(2, 3, 4)
     scores = ((torch.einsum("bsnd,btod->bsnt", q, k)).relu() * w[..., None]).sum(2)
     dy = real(2, 3, 4)
     dy[0, 1, 2] = 0  # gradient of the absent one below
-    grads = torch.autograd.grad(scores.gather(-1, index), (q, k, w), dy.double())
+    expected = gradients(scores.gather(-1, index), dy, dquery=q, dkey=k, dweights=w)
     index[0, 1, 2] = -1
-    given = {name: value.detach().float() for name, value in (("query", q), ("key", k), ("weights", w))}
     dy[0, 1, 2] = 7
-    expected = dict(zip(("dquery", "dkey", "dweights"), grads, strict=True))
-    check("LightningIndexerGrad", expected, **given, dy=dy, sparse_indices=index.int(), layout="BSND")
+    given = {"query": q, "key": k, "weights": w, "sparse_indices": index.int(), "layout": "BSND"}
+    check("LightningIndexerGrad", expected, **given, dy=dy)
 
 
 def test_windows_compressed_into_a_cache() -> None:
