@@ -16,7 +16,7 @@ REASON_LENGTH = 300
 Row = dict[str, Any]  # a file: ranks, file, seconds, and tests: outcome and reason by name
 
 
-def kept(results: Path) -> list[Row]:
+def earlier_results(results: Path) -> list[Row]:
     """Read the results of earlier runs; skip an incomplete line."""
     rows = []
     for line in results.read_text().splitlines() if results.is_file() else []:

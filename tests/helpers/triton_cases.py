@@ -10,7 +10,7 @@ import torch
 
 from isthmus import ops
 from isthmus.ops.registration import operators
-from isthmus.ops.triton import interpreted
+from isthmus.ops.triton import is_interpreted
 
 Calls = Iterator[tuple[Any, ...]]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -264,7 +264,7 @@ def check(name: str) -> int:
 
     Interpreted, the kernel computes on the CPU, else on a CUDA device.
     """
-    done, device = 0, "cpu" if interpreted() else "cuda"
+    done, device = 0, "cpu" if is_interpreted() else "cuda"
     for dtype, arguments in calls(name):
         expected = _tensors(_changed(operators()[name].composite, _each(arguments, _widened)))
         with ops.use(name, "triton"):

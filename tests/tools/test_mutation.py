@@ -22,11 +22,11 @@ from tools.mutation import classes, compiled, equivalent, page, ranks, reduction
 from tools.mutation.__main__ import app
 from tools.mutation.classes.accumulation import toward_zero
 from tools.mutation.classes.layout import dense, with_strides
-from tools.mutation.draw import draw, named
+from tools.mutation.draw import draw, choose_named
 from tools.mutation.kernel import Call, Invocation, target
 from tools.mutation.mutant import CLASSES, Mutant
 from tools.mutation.source import Source
-from tools.mutation.trial import Sources, around
+from tools.mutation.trial import Sources, mutants_around
 from tools.repository import ROOT
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -120,7 +120,7 @@ def sources() -> Sources:
 @pytest.fixture(scope="module")
 def everything(sources: Sources) -> list[Mutant]:
     names = list(sources.numpy.library.entries)
-    return [*around(names, sources), *sources.mutants()]
+    return [*mutants_around(names, sources), *sources.mutants()]
 
 
 def test_every_family_of_the_opset_has_kernels_to_mutate(sources: Sources) -> None:
@@ -144,12 +144,12 @@ def test_names_are_unique_and_chosen_again_in_the_same_order(everything: list[Mu
     assert len({mutant.name for mutant in everything}) == len(everything) > 10_000
     chosen = draw(everything, [1], 10)
     assert len(chosen) == 10 * len(CLASSES)
-    assert draw(reversed(everything), [1], 10) == chosen == named(everything, [m.name for m in chosen])
+    assert draw(reversed(everything), [1], 10) == chosen == choose_named(everything, [m.name for m in chosen])
     other = draw(everything, [2], 10)
     assert len({m.name for m in other} - {m.name for m in chosen}) > 50
     assert {m.name for m in draw(everything, [1, 2], 10)} == {m.name for m in [*chosen, *other]}
     with pytest.raises(ValueError, match="1 unknown mutants, the first is 'aten::none: no such'"):
-        named(everything, ["aten::none: no such"])
+        choose_named(everything, ["aten::none: no such"])
 
 
 def test_a_draw_takes_turns_among_the_mistakes_of_a_class(everything: list[Mutant]) -> None:
@@ -269,7 +269,7 @@ def test_text_of_a_compiled_kernel_gets_its_mutants() -> None:
         "C++ sign changed",
     ]
     assert {site.place for site in sites} == {"a.cpp:2"}
-    woven = compiled.woven("a.cpp", text, sites)
+    woven = compiled.weave_mutants("a.cpp", text, sites)
     assert "i = 0 + mutated(0); i < n - mutated(1); ++i" in woven
     assert "x[i] - (1 - 2 * mutated(2)) * 1" in woven
 
@@ -290,9 +290,9 @@ def test_what_holds_no_result_of_a_compiled_kernel_has_no_mutants(line: str) -> 
 
 
 def test_no_argument_exceeds_its_rank() -> None:
-    assert ranks.most("aten::mm", "self") == 2
-    assert ranks.most("aten::native_batch_norm", "weight") == 1
-    assert ranks.most("aten::add.Tensor", "other") == ranks.ANY
+    assert ranks.largest_rank("aten::mm", "self") == 2
+    assert ranks.largest_rank("aten::native_batch_norm", "weight") == 1
+    assert ranks.largest_rank("aten::add.Tensor", "other") == ranks.ANY
 
 
 def finished(job: str, folder: Path) -> subprocess.CompletedProcess[str]:

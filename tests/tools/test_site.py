@@ -18,23 +18,23 @@ _PAGES = "import json; from tools.site import api; print(json.dumps(dict(api.pag
 
 def test_links_out_of_the_documentation_lead_to_pages_of_the_site():
     routes = stage.DOCS / "reference" / "routes.md"
-    text = stage.rewritten(routes, "reference/routes.md")
+    text = stage.rewrite_links(routes, "reference/routes.md")
     assert "](../results/benchmarks.md)" in text
     assert "../../benchmarks" not in text
 
 
 def test_a_link_to_a_folder_of_sources_becomes_text():
     page = stage.DOCS / "chip-makers" / "write-an-operator-library.md"
-    text = stage.rewritten(page, "chip-makers/write-an-operator-library.md")
+    text = stage.rewrite_links(page, "chip-makers/write-an-operator-library.md")
     assert "\n`examples/sample_chip` is a complete" in text
 
 
 def test_a_link_to_the_other_language_is_an_address():
-    assert '<a href="zh/index.html">' in stage.rewritten(stage.DOCS / "index.md", "index.md")
+    assert '<a href="zh/index.html">' in stage.rewrite_links(stage.DOCS / "index.md", "index.md")
 
 
 def test_an_index_lists_its_pages_under_its_headings():
-    text = stage.rewritten(stage.DOCS / "guides" / "index.md", "guides/index.md")
+    text = stage.rewrite_links(stage.DOCS / "guides" / "index.md", "guides/index.md")
     trees = [tree.partition("\n```")[0].split("\n") for tree in text.split("```{toctree}\n")[1:]]
     options = [":hidden:", ":maxdepth: 2", ":caption: Fit a job in memory", ""]
     assert [*options, "memory", "plan", "memory-traces"] in trees

@@ -45,7 +45,7 @@ def test_a_reason_is_the_first_pattern_that_matches() -> None:
 def test_results_of_an_interrupted_run_are_read(tmp_path: Path) -> None:
     file = tmp_path / "results"
     file.write_text('{"file": "a", "tests": {}}\n{"file": "b", "te')
-    assert suites.kept(file) == [{"file": "a", "tests": {}}]
+    assert suites.earlier_results(file) == [{"file": "a", "tests": {}}]
 
 
 def test_the_reason_is_the_error_of_a_rank_before_that_of_torchrun() -> None:

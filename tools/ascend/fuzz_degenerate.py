@@ -23,7 +23,7 @@ BITS = {"int": 64, "int32": 32, "int8": 8}
 
 
 @cache
-def recorded() -> dict[str, list[list[Any]]]:
+def recorded_calls() -> dict[str, list[list[Any]]]:
     """Return valid calls of each function: those of tests/ascend/test_opapi_*.py, run in a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calls.pt"
@@ -81,7 +81,7 @@ def _tensors_of(arguments: list[Any]) -> Iterator[torch.Tensor]:
                 yield one
 
 
-def _resized(arguments: list[Any], resize: Callable[[int, int, int], int]) -> list[Any]:
+def _resize(arguments: list[Any], resize: Callable[[int, int, int], int]) -> list[Any]:
     """Return the arguments with tensors of other sizes. resize: of (size, dimension, number of dimensions)."""
 
     def change(value: Any) -> Any:
@@ -103,16 +103,16 @@ def variants(row: Row, given: list[Any]) -> Iterator[tuple[str, list[Any]]]:
             yield f"{name} = {shape}", [*given[:i], wrong, *given[i + 1 :]]
     for size in sorted({size for tensor in _tensors_of(given) for size in tensor.shape}):
         for new in {0, 1} - {size}:
-            resized = _resized(given, lambda s, i, n, old=size, new=new: new if s == old else s)
+            resized = _resize(given, lambda s, i, n, old=size, new=new: new if s == old else s)
             yield f"sizes {size} = {new}", resized
     for dim in range(-4, 4):
-        resized = _resized(given, lambda s, i, n, dim=dim: 0 if dim in (i, i - n) else s)
+        resized = _resize(given, lambda s, i, n, dim=dim: 0 if dim in (i, i - n) else s)
         yield f"dimension {dim} empty", resized
 
 
 def caller(row: Row) -> Callable[[random.Random, int, Callable[[str], None]], None]:
     """Return a function that makes ``count`` degenerate calls."""
-    calls = recorded().get(row.name, [])
+    calls = recorded_calls().get(row.name, [])
 
     def run(random: random.Random, count: int, note: Callable[[str], None]) -> None:
         torch.set_num_threads(1)

@@ -68,8 +68,8 @@ class Operands:
         data = draw([self.memory.value] * 5 + [0])
         array = ctypes.c_int64 * len(sizes)
         return self.create(
-            "Tensor", array(*_signed(sizes)), ctypes.c_uint64(len(sizes)), ctypes.c_int(dtype),
-            array(*_signed(strides)), ctypes.c_int64(offset), ctypes.c_int(2), array(*_signed(sizes)),
+            "Tensor", array(*_signed_values(sizes)), ctypes.c_uint64(len(sizes)), ctypes.c_int(dtype),
+            array(*_signed_values(strides)), ctypes.c_int64(offset), ctypes.c_int(2), array(*_signed_values(sizes)),
             ctypes.c_uint64(len(sizes)), ctypes.c_void_p(data),
         )  # fmt: skip
 
@@ -143,7 +143,7 @@ class Operands:
         self.live = []
 
 
-def _signed(values: list[int]) -> list[int]:
+def _signed_values(values: list[int]) -> list[int]:
     return [max(min(value, (1 << 63) - 1), -(1 << 63)) for value in values]
 
 

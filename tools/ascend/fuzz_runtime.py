@@ -23,7 +23,7 @@ MEMORY = {"to", "from", "pointer", "address", "buffer", "data", "expected"}
 NOTHING = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: None)
 
 
-def _guarded() -> Any:
+def _guarded_buffer() -> Any:
     """Return a buffer of BUFFER_BYTES before a page that cannot be accessed."""
     memory = mmap.mmap(-1, BUFFER_BYTES + mmap.PAGESIZE)
     buffer = (ctypes.c_char * BUFFER_BYTES).from_buffer(memory)
@@ -41,7 +41,7 @@ class Given:
         acl, hccl = self.libraries["libascendcl.so"], self.libraries["libhccl.so"]
         acl.aclInit(None)
         acl.aclrtSetDevice(0)
-        self.buffers = [_guarded() for _ in range(4)]
+        self.buffers = [_guarded_buffer() for _ in range(4)]
         self.handles: list[int] = []
         self.memory = [ctypes.addressof(buffer) for buffer in self.buffers]
         info = ctypes.create_string_buffer(4108)

@@ -27,7 +27,7 @@ class Difference(AssertionError):
     """A difference between two runs of a program."""
 
 
-def copied(tensors: Sequence[torch.Tensor], device: str) -> list[torch.Tensor]:
+def copy_tensors(tensors: Sequence[torch.Tensor], device: str) -> list[torch.Tensor]:
     """Return copies on a device that share storages as the tensors do."""
     storages: dict[int, torch.UntypedStorage] = {}
     result = []
@@ -93,7 +93,7 @@ class Program:
             )
             for _ in range(8)
         ]
-        self.chip = copied(self.cpu, "chip")
+        self.chip = copy_tensors(self.cpu, "chip")
         self.names: list[str] = []
 
     def _add(self, constant: torch.Tensor) -> int:
@@ -140,7 +140,7 @@ class Program:
                 self._fail(f"{step.name}: CPU: {cpu_error or 'runs'}; chip: {chip_error or 'runs'}")
             if cpu_error:  # the effects of a refused call are not defined
                 self.refused += 1
-                self.chip = copied(self.cpu, "chip")
+                self.chip = copy_tensors(self.cpu, "chip")
                 continue
             self._compare(f"{step.name}: result", found, expected, self.tolerance)
             self._compare(f"{step.name}: tensor", self.chip, self.cpu, self.tolerance)
@@ -149,7 +149,7 @@ class Program:
                 self.chip += found
             self._shorten()
             if self.tolerance is not EXACT:
-                self.chip = copied(self.cpu, "chip")
+                self.chip = copy_tensors(self.cpu, "chip")
 
     def _shorten(self) -> None:
         while len(self.cpu) > POOL:
@@ -176,7 +176,7 @@ class Program:
         self._compare("capture: tensor", [self.chip[i] for i in kept], [before[i] for i in kept], EXACT)
         for _ in range(2):
             self._refill()
-            pool = copied(self.chip, "chip")
+            pool = copy_tensors(self.chip, "chip")
             expected, errors = self._run(steps, pool)
             if errors:  # values that a step refuses, such as an index that another has changed
                 continue
@@ -187,7 +187,7 @@ class Program:
 
     def _valid_steps(self, length: int) -> list[Step]:
         """Return steps that run on the CPU, one after the other."""
-        state = copied(self.cpu, "cpu")
+        state = copy_tensors(self.cpu, "cpu")
 
         def add(constant: torch.Tensor) -> int:
             state.append(constant.clone())
@@ -196,7 +196,7 @@ class Program:
         operations, steps = Operations(self.draw, state, add, errors=False), []
         while len(steps) < length:
             step = operations.step()
-            after = copied(state, "cpu")
+            after = copy_tensors(state, "cpu")
             tensors, error = outcome(step, after)
             if not step.captured or error or not fits(tensors) or self._grown(state, after):
                 continue
@@ -207,7 +207,7 @@ class Program:
 
     def _with_routes(self, steps: Sequence[Step]) -> list[Step]:
         """Return the steps without those for which the chip has no route."""
-        pool = copied(self.chip, "chip")
+        pool = copy_tensors(self.chip, "chip")
         return [step for step in steps if NO_ROUTE not in outcome(step, pool)[1]]
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.ascend.vendor.page import chosen, tables
+from tools.ascend.vendor.page import choose_rows, tables
 from tools.suites import Row
 
 # Missing requirement -> pattern of a test's message; the first match counts. None of them is a fault of the runtime.
@@ -24,7 +24,7 @@ MISSING = {
 
 def page(rows: list[Row], names: list[str], revisions: dict[str, str]) -> str:
     """Return the page as Markdown, for the files of the default parts."""
-    rows = chosen(rows, names)
+    rows = choose_rows(rows, names)
     commits = " and ".join(f"huggingface/{name} at {commit}" for name, commit in revisions.items())
     parts = [
         "# Tests of transformers and accelerate on NPUs",

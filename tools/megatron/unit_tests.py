@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tools.megatron import unit_page as page
 from tools.megatron.checkout import RUN, SETTINGS
-from tools.suites import Row, counts, kept
+from tools.suites import Row, counts, earlier_results
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "results" / "megatron-unit-tests.md"
@@ -157,7 +157,7 @@ def main(asked: argparse.Namespace) -> None:
     asked.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     if asked.anew:
         asked.results.unlink(missing_ok=True)
-    rows = kept(asked.results)
+    rows = earlier_results(asked.results)
     done = {(row["ranks"], row["file"]) for row in rows}
     if rows:
         print(f"reusing {len(done)} results of {asked.results}; --anew deletes them", flush=True)

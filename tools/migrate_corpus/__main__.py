@@ -119,12 +119,12 @@ def verdicts(script: Script, root: Path, copies: Path, timeout: float) -> Row:
     without = task._replace(arguments=[each for each in task.arguments if each != "--cuda"])
     with contextlib.chdir(place.parent):
         return {
-            "chip": shown(Session(task, copies / "chip").verify()),
-            "cpu": shown(Session(without, copies / "cpu").verify("cpu")),
+            "chip": as_row(Session(task, copies / "chip").verify()),
+            "cpu": as_row(Session(without, copies / "cpu").verify("cpu")),
         }
 
 
-def shown(verdict: Verdict) -> Row:
+def as_row(verdict: Verdict) -> Row:
     """Return a verdict as stored in the results file."""
     losses = next((each for each in verdict.comparisons if each.subject == "losses"), None)
     records = verdict.original.records
@@ -143,7 +143,7 @@ def shown(verdict: Verdict) -> Row:
     }
 
 
-def kept(results: Path) -> dict[str, Row]:
+def earlier_results(results: Path) -> dict[str, Row]:
     """Read the results of earlier runs; the last one of each script counts."""
     lines = results.read_text().splitlines() if results.is_file() else []
     return {row["name"]: row for row in map(json.loads, lines)}
@@ -167,7 +167,7 @@ def append(results: Path, row: object) -> None:
 
 
 def main(asked: argparse.Namespace) -> None:
-    rows = kept(asked.results)
+    rows = earlier_results(asked.results)
     if not asked.report:
         if asked.mirrors is None:
             sys.exit("migrate_corpus: missing argument: a folder of git repositories, or --report")

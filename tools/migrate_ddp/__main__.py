@@ -60,7 +60,7 @@ def examine(mirrors: Path, script: Script, timeout: float) -> Row:
             place, script.arguments.split(), root, script.steps, ddp=True, ranks=RANKS, timeout=timeout
         )
         with contextlib.chdir(place.parent):
-            return judged(row, Session(task, copies).verify())
+            return judge_row(row, Session(task, copies).verify())
 
 
 def metrics(result: Result) -> Sequence[str]:
@@ -79,7 +79,7 @@ def refusal(result: Result) -> str:
     return f"not converted: {reasons[0]}" if reasons else "not converted: no training"
 
 
-def judged(row: Row, verdict: Verdict) -> Row:
+def judge_row(row: Row, verdict: Verdict) -> Row:
     """Return a row with the differences of the compared runs."""
     if verdict.problem:
         return row._replace(problem=verdict.problem)
@@ -94,7 +94,7 @@ def judged(row: Row, verdict: Verdict) -> Row:
     )
 
 
-def kept(results: Path) -> dict[str, Row]:
+def earlier_rows(results: Path) -> dict[str, Row]:
     """Return the rows of earlier runs by the names of their scripts."""
     found = map(json.loads, results.read_text().splitlines() if results.is_file() else ())
     scripts = {page.name(script): script for script in SCRIPTS}
@@ -109,7 +109,7 @@ def main(asked: argparse.Namespace) -> None:
     add_packages(asked.packages)
     os.environ["ISTHMUS_HOST_DEVICES"] = str(RANKS)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    rows = kept(asked.results)
+    rows = earlier_rows(asked.results)
     for script in SCRIPTS:
         if asked.only in page.name(script) and page.name(script) not in rows:
             row = rows[page.name(script)] = examine(asked.mirrors.resolve(), script, asked.timeout)

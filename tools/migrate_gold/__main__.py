@@ -37,7 +37,7 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def converted(place: Path, pair: Pair, folder: Path) -> Converted:
+def convert_file(place: Path, pair: Pair, folder: Path) -> Converted:
     """Convert a file among the Python sources of its folder, at the commit before the patch."""
     mirrors.extract(place, pair.before, folder, (".py",), f"{Path(pair.file).parent}/")
     root = (folder / pair.file).parent
@@ -66,7 +66,7 @@ def _naming(text: str) -> int:
 def examine(place: Path, pair: Pair, shows: bool) -> Row:
     """Convert the file of a pair and compare it with the person's."""
     with tempfile.TemporaryDirectory(prefix="migrate-gold-") as folder:
-        ours = converted(place, pair, Path(folder).resolve())
+        ours = convert_file(place, pair, Path(folder).resolve())
     before, after = ours.before.decode(), ours.after.decode()
     person = mirrors.git(place, "show", f"{pair.after}:{pair.moved or pair.file}").decode()
     if shows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tools.ascend.vendor.page import chosen
+from tools.ascend.vendor.page import choose_rows
 from tools.megatron.checkout import Job
 from tools.mindspeed.checkout import Versions
 from tools.suites import UNDECIDED, Row, counts, file_cell, head, line, outcome_cells, reasons
@@ -48,7 +48,7 @@ def _totals(rows: list[Row]) -> Iterator[str]:
 
 def page(jobs: list[Job], rows: list[Row], names: list[str], versions: Versions, devices: int) -> str:
     """Return the page as Markdown, for the test files of these names."""
-    rows = chosen(rows, names)
+    rows = choose_rows(rows, names)
     parts = [
         "# MindSpeed",
         f"Made by `make mindspeed`: MindSpeed at {versions.mindspeed} and Megatron-LM {versions.megatron}, "

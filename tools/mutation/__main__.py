@@ -16,7 +16,7 @@ from isthmus_common.exits import fail
 from isthmus_common.files import write_file
 from isthmus_common.progress import Bar, say
 from isthmus_common.tables import aligned
-from tools.mutation.draw import draw, named
+from tools.mutation.draw import draw, choose_named
 from tools.mutation.mutant import Mutant
 from tools.mutation.page import COUNTS, percent, write_page
 from tools.mutation.run import MutationError, Runner, Selection
@@ -49,7 +49,7 @@ def main(
 
     def choose(found: Sequence[Mutant]) -> list[Mutant]:
         if given:
-            return named(found, given["names"])
+            return choose_named(found, given["names"])
         return list(found) if everything else draw(found, seed, per_class)
 
     start = time.perf_counter()

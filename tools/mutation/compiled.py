@@ -192,7 +192,7 @@ class Compiled:
         sources = ["mutants.cpp", *(name for name in self._texts if name.endswith(".cpp"))]
         for _ in range(_ROUNDS):
             for name, each in self._texts.items():
-                mutated = woven(name, each, [site for site in self._all if site.place not in dropped])
+                mutated = weave_mutants(name, each, [site for site in self._all if site.place not in dropped])
                 if not (folder / name).is_file() or (folder / name).read_text() != mutated:
                     write_file(folder / name, [mutated.encode()])
             with ThreadPoolExecutor(2) as pool:
@@ -273,7 +273,7 @@ def sites_of(name: str, text: str) -> Iterator[Site]:
             yield Site(-1, mutation, kind, f"{name}:{number}", line.strip(), match.group().strip(), after)
 
 
-def woven(name: str, text: str, sites: list[Site]) -> str:
+def weave_mutants(name: str, text: str, sites: list[Site]) -> str:
     """Return the text of a file with its mutants."""
     numbers: dict[str, list[int]] = {}
     for site in sites:

@@ -39,7 +39,7 @@ def _key(mutant: Mutant, seed: int) -> bytes:
     return hashlib.sha256(f"{seed} {mutant.name}".encode()).digest()
 
 
-def named(mutants: Iterable[Mutant], names: Iterable[str]) -> list[Mutant]:
+def choose_named(mutants: Iterable[Mutant], names: Iterable[str]) -> list[Mutant]:
     """Return the mutants of these names.
 
     Raises:

@@ -151,14 +151,14 @@ class Target:
     def rank_read(self) -> int:
         """The largest rank of a tensor that it only reads; 0 for none."""
         read = [a.name for a in self.schema.inputs if a.is_tensor and not a.written]
-        return max((ranks.most(self.name, name) for name in read), default=0)
+        return max((ranks.largest_rank(self.name, name) for name in read), default=0)
 
     @property
     def rank_written(self) -> int:
         """The largest rank of a result; 0 if each has one element."""
         written = [a.name for a in self.schema.inputs if a.is_tensor and a.written]
         names = [*written, *(output.name for output in self.schema.outputs)]
-        return 0 if self.is_single else max(ranks.most(self.name, name) for name in names)
+        return 0 if self.is_single else max(ranks.largest_rank(self.name, name) for name in names)
 
     @property
     def reads(self) -> bool:

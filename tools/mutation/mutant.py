@@ -108,12 +108,14 @@ def has_rows(target: Target) -> bool:
     return target.rank_written > 1
 
 
-def simply(wrong: Wrong, applies: Callable[[Target], bool] = always) -> Callable[[Target], Made]:
+def mutate_simply(wrong: Wrong, applies: Callable[[Target], bool] = always) -> Callable[[Target], Made]:
     """Make one mutant of a stateless mistake where it applies."""
-    return stated(lambda: wrong, applies)
+    return mutate_with_state(lambda: wrong, applies)
 
 
-def stated(make: Callable[[], Wrong], applies: Callable[[Target], bool] = always) -> Callable[[Target], Made]:
+def mutate_with_state(
+    make: Callable[[], Wrong], applies: Callable[[Target], bool] = always
+) -> Callable[[Target], Made]:
     """Make one mutant of a mistake that keeps state."""
 
     def mutants(target: Target) -> Made:
@@ -159,7 +161,9 @@ def per_tensor(
     """Make one mutant for each tensor input of some rank or more, which the kernel reads as ``change(array)``."""
 
     def fits(target: Target, argument: Argument) -> bool:
-        return applies(target) and is_read(argument) and ranks.most(target.name, argument.name) >= least
+        return (
+            applies(target) and is_read(argument) and ranks.largest_rank(target.name, argument.name) >= least
+        )
 
     return per_input(fits, lambda _, x: x if x is None or not x.size else change(x))
 
@@ -206,7 +210,7 @@ def leaves_along(axis: int, start: Callable[[int], int]) -> Wrong:
     return written_as(change)
 
 
-def whole(n: int, block: int) -> int:
+def count_in_whole_blocks(n: int, block: int) -> int:
     """Return how many of n elements are in whole blocks; all of them if there is not a whole one."""
     return n - n % block or n
 

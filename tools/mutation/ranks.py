@@ -59,7 +59,7 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
 
 
 @cache
-def most(operator: str, argument: str) -> int:
+def largest_rank(operator: str, argument: str) -> int:
     """Return the largest rank that an argument or a result of an operator can have."""
     for patterns, arguments, rank in _ROWS:
         named = arguments == "*" or argument in arguments.split()

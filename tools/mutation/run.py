@@ -20,8 +20,8 @@ import numpy as np
 from isthmus import opset
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor
 from tools.mutation.mutant import Mutant
-from tools.mutation.score import Result, Score, settled
-from tools.mutation.trial import COMPILED, Bench, Sources, Trial, around
+from tools.mutation.score import Result, Score, complete
+from tools.mutation.trial import COMPILED, Bench, Sources, Trial, mutants_around
 
 _SECONDS = 180.0  # a mutant without an answer for so long hangs
 _PER_TASK = 12  # mutants of a process
@@ -143,7 +143,7 @@ class Runner:
     def _mutants(self) -> list[Mutant]:
         """Return all mutants of the selected operators; those of lines that no case executes only in a full run."""
         sites = [m for m in self._sources.mutants() if self._selection.is_all or self._users_of(m)]
-        return [*around(list(self._selection.cases), self._sources), *sites]
+        return [*mutants_around(list(self._selection.cases), self._sources), *sites]
 
     def _users_of(self, mutant: Mutant) -> list[str]:
         return self._users.get((mutant.kernel.startswith(COMPILED), mutant.site), [])
@@ -168,7 +168,7 @@ class Runner:
         results = []
         for blank, answer in zip(blanks, self._answers(task), strict=True):
             trial = Trial(True, "", answer.reason) if isinstance(answer, _Broken) else answer
-            results.append(settled(blank, trial))
+            results.append(complete(blank, trial))
         self._progress(f"{len(results)} of {blanks[0].kernel}")
         return results
 

@@ -52,7 +52,7 @@ class Score:
     untried: list[str] = field(default_factory=list)
 
 
-def settled(blank: Result, trial: Trial) -> Result:
+def complete(blank: Result, trial: Trial) -> Result:
     """Complete a result with its trial."""
     blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
     blank.status = "caught" if trial.caught else "survived"

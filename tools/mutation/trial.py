@@ -71,7 +71,7 @@ class Sources:
                 yield Mutant(origin + file, site.kind, site.mutation, detail, site=site.number)
 
 
-def around(names: Sequence[str], sources: Sources) -> Iterator[Mutant]:
+def mutants_around(names: Sequence[str], sources: Sources) -> Iterator[Mutant]:
     """Yield the mutants around the kernels of operators of the NumPy library."""
     for name in names:
         here = target(name, sources.numpy.library.entries[name])

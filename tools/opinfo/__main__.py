@@ -25,7 +25,7 @@ import torch
 import isthmus._C as core
 
 from . import compiled, table
-from .data import expected, expected_failures
+from .data import expected_failure, expected_failures
 from .pool import Job, Pool, operators
 from .runner import JUDGED_DTYPES, dtypes_of, short_name
 from .verdict import Verdict
@@ -73,11 +73,13 @@ def jobs_of(known: list[Any], asked: argparse.Namespace) -> list[Job]:
 
 def stale(verdicts: list[Verdict]) -> list[str]:
     """Return the entries of xfail.toml that covered no failure."""
-    used = {expected(verdict.op, verdict.dtype, part) for verdict in verdicts for part in verdict.failures}
+    used = {
+        expected_failure(verdict.op, verdict.dtype, part) for verdict in verdicts for part in verdict.failures
+    }
     return [f"{entry.op}: {entry.reason}" for entry in expected_failures() if entry not in used]
 
 
-def finished(path: Path | None) -> Iterator[Verdict]:
+def finished_verdicts(path: Path | None) -> Iterator[Verdict]:
     """Yield the verdicts of an interrupted run."""
     if path is None or not path.exists():
         return
@@ -95,7 +97,7 @@ def keep(verdict: Verdict, path: Path | None) -> None:
 
 def show(verdict: Verdict, done: int, total: int) -> None:
     """Print one line per failure, and the progress."""
-    for part, message in table.unexpected(verdict).items():
+    for part, message in table.unexpected_failures(verdict).items():
         print(f"FAIL {verdict.op} {verdict.dtype} {part}: {message}", flush=True)
     if done % 100 == 0 or done == total:
         print(f"opinfo: {done} of {total}", flush=True)
@@ -117,7 +119,7 @@ def main() -> int:
     known = operators(asked.layouts)
     jobs = jobs_of(known, asked)
     start = time.monotonic()
-    verdicts = list(finished(asked.resume))
+    verdicts = list(finished_verdicts(asked.resume))
     done = {(verdict.op, verdict.dtype) for verdict in verdicts}
     waiting = [job for job in jobs if (known[job[0]].full_name, short_name(job[1])) not in done]
     pool = Pool([op.full_name for op in known], asked)
@@ -127,7 +129,7 @@ def main() -> int:
         show(verdict, len(verdicts), len(jobs))
     missing = len(jobs) - len(verdicts)
     settings = settings_of(asked, known, missing)
-    failed = [v for v in verdicts if table.unexpected(v)]
+    failed = [v for v in verdicts if table.unexpected_failures(v)]
     other = asked.forward or asked.compiled or asked.layouts
     unused = stale(verdicts) if not (asked.operators or other or missing) else []
     if asked.operators:

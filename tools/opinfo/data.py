@@ -47,7 +47,7 @@ def expected_failures() -> tuple[Expected, ...]:
     )
 
 
-def expected(op: str, dtype: str, part: str) -> Expected | None:
+def expected_failure(op: str, dtype: str, part: str) -> Expected | None:
     """Return the entry that covers a failure, if any."""
     return next((entry for entry in expected_failures() if entry.covers(op, dtype, part)), None)
 

@@ -21,7 +21,7 @@ from .widened import as_on_chip
 Report = Callable[[str], None]
 
 
-def evenly(items: list[Any], limit: int) -> list[tuple[int, Any]]:
+def spaced_evenly(items: list[Any], limit: int) -> list[tuple[int, Any]]:
     """Return at most ``limit`` evenly spaced items with their positions, including first and last; all for 0."""
     if limit == 0 or len(items) <= limit:
         return list(enumerate(items))
@@ -94,9 +94,9 @@ class Judge:
                 self.without_samples(error)
                 made = []
             self.verdict.samples = len(made)
-            self._samples = evenly(made, self.cap)
+            self._samples = spaced_evenly(made, self.cap)
             self.verdict.judged = len(self._samples)
-        return self._samples if limit is None else [s for _, s in evenly(self._samples, limit)]
+        return self._samples if limit is None else [s for _, s in spaced_evenly(self._samples, limit)]
 
     def without_samples(self, error: Exception) -> None:
         """Judge the failure to make samples on the chip."""

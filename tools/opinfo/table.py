@@ -8,7 +8,7 @@ from pathlib import Path
 
 import isthmus._C as _C
 
-from .data import compared, expected
+from .data import compared, expected_failure
 from .layouts import CRASHING
 from .verdict import PARTS, Part, Verdict
 
@@ -22,12 +22,12 @@ HEADINGS = {
 }
 
 
-def unexpected(verdict: Verdict) -> dict[str, str]:
+def unexpected_failures(verdict: Verdict) -> dict[str, str]:
     """Return the failures that xfail.toml does not list."""
     return {
         part: message
         for part, message in verdict.failures.items()
-        if expected(verdict.op, verdict.dtype, part) is None
+        if expected_failure(verdict.op, verdict.dtype, part) is None
     }
 
 
@@ -42,7 +42,7 @@ def _note(verdicts: list[Verdict]) -> str:
     notes = []
     for verdict in verdicts:
         for part, message in verdict.failures.items():
-            entry = expected(verdict.op, verdict.dtype, part)
+            entry = expected_failure(verdict.op, verdict.dtype, part)
             notes.append(entry.reason if entry else f"{verdict.dtype} {part}: {message}")
     if not notes and not any(verdict.runs_on_cpu for verdict in verdicts):
         notes.append("raises on CPU too")

@@ -22,12 +22,12 @@ _CUDA = {"aten::abs": ("bool",), "aten::histc": dt.INTEGERS}  # accepted by the 
 def files() -> dict[Path, str]:
     """Return refused_dtypes.json with its text."""
     operators = opset.operators()
-    table = {name: found for name in sorted(operators) if (found := refused(operators[name]))}
+    table = {name: found for name in sorted(operators) if (found := refused_dtypes(operators[name]))}
     rows = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in table.items()]
     return {Path(opset.__file__).parent / "refused_dtypes.json": "{\n" + ",\n".join(rows) + "\n}\n"}
 
 
-def refused(operator: Operator) -> dict[str, Any]:
+def refused_dtypes(operator: Operator) -> dict[str, Any]:
     """Return the dtypes that no call of an operator of PyTorch accepts.
 
     ``arguments`` has those of each argument in any call. ``together`` has those of the arguments ``values``, which
@@ -48,20 +48,22 @@ def refused(operator: Operator) -> dict[str, Any]:
         same = [name for name in given if given[name] == case.dtype]
         values.update(same)
         others.update(given.keys() - same)
-        together |= _accepted(operator.name, arguments, same, together)
+        together |= _accepted_dtypes(operator.name, arguments, same, together)
         for name, dtype in given.items():
             known = accepted.setdefault(name, set())
-            known |= {dtype, *_accepted(operator.name, arguments, [name], known)}
+            known |= {dtype, *_accepted_dtypes(operator.name, arguments, [name], known)}
         for names, reduced in _parts(same) if operator.pointwise else ():
-            found = _accepted(operator.name, arguments | _first_elements(reduced, arguments), names, ())
+            found = _accepted_dtypes(
+                operator.name, arguments | _first_elements(reduced, arguments), names, ()
+            )
             for name in names:
                 accepted[name] |= found
     values -= others
     for name in values:
-        accepted[name] |= _beside(accepted[name] | together, operator)
-    together |= _beside(together, operator)
-    row = {name: rest for name, found in accepted.items() if (rest := _rest(found))}
-    joint = _rest(together) if values and together else []
+        accepted[name] |= _with_accepted(accepted[name] | together, operator)
+    together |= _with_accepted(together, operator)
+    row = {name: rest for name, found in accepted.items() if (rest := _remaining_dtypes(found))}
+    joint = _remaining_dtypes(together) if values and together else []
     covered = any(set(joint) <= set(row.get(name, ())) for name in values)
     result: dict[str, Any] = {"arguments": row} if row else {}
     return result if covered or not joint else result | {"values": sorted(values), "together": joint}
@@ -84,7 +86,7 @@ def _first_elements(names: Sequence[str], arguments: dict[str, Any]) -> dict[str
     return {name: value.reshape(-1)[0] for name, value in given.items() if value.numel()}
 
 
-def _accepted(
+def _accepted_dtypes(
     operator: str, arguments: dict[str, Any], names: Sequence[str], known: Collection[str]
 ) -> set[str]:
     """Return the dtypes, other than those known, in which a call accepts some of its arguments."""
@@ -92,7 +94,7 @@ def _accepted(
     return {each for each in rest if names and _accepts(operator, arguments, names, each)}
 
 
-def _beside(found: set[str], operator: Operator) -> set[str]:
+def _with_accepted(found: set[str], operator: Operator) -> set[str]:
     """Return the dtypes found, and those that are accepted beside them."""
     specified = operator.dtypes if found & {*operator.dtypes} else ()
     return {
@@ -103,7 +105,7 @@ def _beside(found: set[str], operator: Operator) -> set[str]:
     }
 
 
-def _rest(found: set[str]) -> list[str]:
+def _remaining_dtypes(found: set[str]) -> list[str]:
     return [each for each in dt.ALL if each not in found]
 
 

@@ -68,7 +68,7 @@ def broken_links(site: Path) -> Iterator[str]:
 
 
 @contextmanager
-def served(site: Path) -> Iterator[str]:
+def serve(site: Path) -> Iterator[str]:
     """Serve the site on a local web server, which its search needs; yield the address."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -147,7 +147,7 @@ def problems(site: Path) -> Iterator[str]:
     names = sorted(
         path.relative_to(site).as_posix() for path in site.rglob("*.html") if "_static" not in path.parts
     )
-    with served(site) as address, browser() as driver:
+    with serve(site) as address, browser() as driver:
         yield from page_problems(driver, address, names)
         yield from search_problems(driver, address)
 

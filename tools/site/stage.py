@@ -62,12 +62,15 @@ def _pages(language: str) -> Iterator[tuple[str, str]]:
     for path in sorted(base.rglob("*.md")):
         if language == "zh" or not path.is_relative_to(DOCS / "zh"):
             name = site_name(path)
-            yield name.removeprefix("zh/"), rewritten(path, name)
+            yield name.removeprefix("zh/"), rewrite_links(path, name)
     for path in sorted((base / "pictures").glob("*.svg")):
         yield f"pictures/{path.name}", path.read_text()
     for path, name in OUTSIDE.items():
         if name.startswith("zh/") == (language == "zh"):
-            yield name.removeprefix("zh/"), _header(path) if path.suffix == ".h" else rewritten(path, name)
+            yield (
+                name.removeprefix("zh/"),
+                _header(path) if path.suffix == ".h" else rewrite_links(path, name),
+            )
     if language == "en":
         yield from api_pages()
 
@@ -85,7 +88,7 @@ def site_name(path: Path) -> str:
     return re.sub(r"README\.md$", "index.md", name)
 
 
-def rewritten(path: Path, name: str) -> str:
+def rewrite_links(path: Path, name: str) -> str:
     """Return the page's text with the site's links; an index also gets its navigation."""
     text = path.read_text()
     code = [match.span() for match in FENCE.finditer(text)]

@@ -232,14 +232,14 @@ def test_entry_point_comes_before_the_embedded_driver(tmp_path: Path, monkeypatc
     (tmp_path / "stranger_driver.py").write_text(f"def library():\n    return {str(library)!r}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     entry = drivers.EntryPoint(name="stranger", value="stranger_driver:library", group="isthmus.drivers")
-    monkeypatch.setattr(drivers, "installed", lambda group: [entry])
+    monkeypatch.setattr(drivers, "installed_entry_points", lambda group: [entry])
     assert [candidate.name for candidate in drivers.find().candidates] == ["stranger", "host"]
     assert [candidate.path for candidate in drivers.find("stranger").candidates] == [str(library)]
 
 
 def test_a_broken_entry_point_is_reported_and_skipped(monkeypatch: pytest.MonkeyPatch):
     entry = drivers.EntryPoint(name="broken", value="no_such_module:library", group="isthmus.drivers")
-    monkeypatch.setattr(drivers, "installed", lambda group: [entry])
+    monkeypatch.setattr(drivers, "installed_entry_points", lambda group: [entry])
     search = drivers.find()
     assert [candidate.name for candidate in search.candidates] == ["host"]
     assert any("ModuleNotFoundError" in place for place in search.searched)

@@ -64,7 +64,7 @@ def test_wrong_values_are_found(monkeypatch, variable, value):
 
 def test_misspelled_variables_are_found(monkeypatch):
     monkeypatch.setenv("ISTHMUS_HOST_DEVICE", "2")
-    assert config.unknown() == ["ISTHMUS_HOST_DEVICE"]
+    assert config.unknown_variables() == ["ISTHMUS_HOST_DEVICE"]
 
 
 def test_every_option_documents_its_meaning_and_reader():

@@ -52,7 +52,7 @@ def _share(rows: list[Row], missing: Mapping[str, str]) -> str:
     return f"{found['passed'] / asked:.1%}" if asked else "-"
 
 
-def chosen(rows: list[Row], names: list[str]) -> list[Row]:
+def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
     """Return the rows of the files of these names, in their order."""
     order = {name: i for i, name in enumerate(names)}
     return sorted((row for row in rows if row["file"] in order), key=lambda row: order[row["file"]])
@@ -79,7 +79,7 @@ def tables(rows: list[Row], missing: Mapping[str, str], folder: Callable[[str], 
 
 def page(rows: list[Row], names: list[str], revisions: dict[str, str]) -> str:
     """Return the page as Markdown, for the files of the default parts."""
-    rows = chosen(rows, names)
+    rows = choose_rows(rows, names)
     commits = " and ".join(f"Ascend/{name} at {commit}" for name, commit in revisions.items())
     parts = [
         "# The vendor's own tests",

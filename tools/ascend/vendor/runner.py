@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.stopwatch import Stopwatch, session
-from tools.suites import Row, counts, kept
+from tools.suites import Row, counts, earlier_results
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "isthmus", "ascend", "run", "-m", "pytest"]
@@ -95,7 +95,7 @@ def run(suite: Suite, asked: argparse.Namespace) -> list[Row]:
     suite.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     if asked.anew:
         suite.results.unlink(missing_ok=True)
-    rows = {row["file"]: row for row in kept(suite.results)}
+    rows = {row["file"]: row for row in earlier_results(suite.results)}
     if rows:
         print(f"reusing {len(rows)} results of {suite.results}; --anew deletes them", flush=True)
     left: dict[str, list[str]] = {}
@@ -140,7 +140,7 @@ def run_files(suite: Suite, files: Sequence[str], test_seconds: float, seconds: 
         causes: dict[str, str] = {}
         for _ in range(RESTARTS * len(files)):
             before = record.read_text()
-            cause = _once(suite, files, record, watch, test_seconds, seconds)
+            cause = _run_once(suite, files, record, watch, test_seconds, seconds)
             messages = list(map(json.loads, record.read_text().splitlines()))
             tests = _outcomes(messages, causes, cause)
             if not cause or cause == "not run" or record.read_text() == before:
@@ -154,7 +154,7 @@ def run_files(suite: Suite, files: Sequence[str], test_seconds: float, seconds: 
     return [{"ranks": 1, "file": file, "seconds": took, "tests": found} for file, found in by_file.items()]
 
 
-def _once(
+def _run_once(
     suite: Suite, files: Sequence[str], record: Path, watch: Stopwatch, test_seconds: float, end: float
 ) -> str:
     """Run what is left of files; return how the process ended: "", "timed out", "crashed" or "not run"."""

@@ -20,7 +20,7 @@ from tools.mutation.mutant import (
     read_as,
     reads_floats,
     reads_many,
-    simply,
+    mutate_simply,
 )
 
 _OF_A_HALF = 2.0**8  # float32 roundings, far below one half-precision rounding
@@ -82,9 +82,9 @@ def _has(dtype: str) -> Any:
 
 
 MUTATIONS = (
-    Mutation("computed in bfloat16", simply(read_as(floats_as(narrow)), _has("float32"))),
-    Mutation("computed in float16", simply(read_as(floats_as(_through_float16)), _has("float32"))),
-    Mutation("computed in float32", simply(read_as(_through_float32), _has("float64"))),
+    Mutation("computed in bfloat16", mutate_simply(read_as(floats_as(narrow)), _has("float32"))),
+    Mutation("computed in float16", mutate_simply(read_as(floats_as(_through_float16)), _has("float32"))),
+    Mutation("computed in float32", mutate_simply(read_as(_through_float32), _has("float64"))),
     Mutation("rows read modulo", each((2048, 4096), _wrapped, reads_many)),
-    Mutation("rounded toward zero", simply(_truncated, _rounds)),
+    Mutation("rounded toward zero", mutate_simply(_truncated, _rounds)),
 )

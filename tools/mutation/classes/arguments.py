@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.opset.schema import Argument
 from tools.mutation.kernel import Call, Invocation, Target, is_read, mapped
-from tools.mutation.mutant import Made, Mutation, Wrong, per_input, stated
+from tools.mutation.mutant import Made, Mutation, Wrong, per_input, mutate_with_state
 
 _WORDS = {"True": True, "False": False, "None": None, "Mean": 1}
 _DIMS = ("dim", "dims", "dim0", "dim1", "seq_dim")
@@ -157,6 +157,6 @@ MUTATIONS = (
         "optional tensor ignored", per_input(lambda _, a: is_read(a) and a.optional, lambda _, value: None)
     ),
     Mutation("optional tensor needs another", _optional_for_optional),
-    Mutation("seed ignored", stated(lambda: _seeded(lambda seed: 1234), _random)),
-    Mutation("seed of its own", stated(_counting, _random)),
+    Mutation("seed ignored", mutate_with_state(lambda: _seeded(lambda seed: 1234), _random)),
+    Mutation("seed of its own", mutate_with_state(_counting, _random)),
 )

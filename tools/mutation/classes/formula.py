@@ -6,7 +6,7 @@ import numpy as np
 
 from isthmus.opset import dtypes as dt
 from tools.mutation.kernel import Array, Call, Invocation
-from tools.mutation.mutant import Mutation, floats_as, simply, written_as
+from tools.mutation.mutant import Mutation, floats_as, mutate_simply, written_as
 
 
 def _one_bit_off(x: Array) -> Array:
@@ -27,10 +27,10 @@ def _unevenly(right: Call, call: Invocation) -> None:
 MUTATIONS = (
     Mutation(
         "one bit off",
-        simply(
+        mutate_simply(
             written_as(lambda new, _: floats_as(_one_bit_off)(new)),
             lambda target: target.reads and target.float_results and target.moves,
         ),
     ),
-    Mutation("uneven distribution", simply(_unevenly, lambda target: target.random)),
+    Mutation("uneven distribution", mutate_simply(_unevenly, lambda target: target.random)),
 )

@@ -145,7 +145,7 @@ def _written_dense(target: Target) -> Made:
 
     if target.flags & STRIDED and target.operator.strided:
         for index, argument in enumerate(target.schema.inputs):
-            if argument.written and not argument.is_list and ranks.most(target.name, argument.name):
+            if argument.written and not argument.is_list and ranks.largest_rank(target.name, argument.name):
                 yield argument.name, partial(writing, index)
 
 

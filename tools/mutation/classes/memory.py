@@ -13,7 +13,16 @@ from isthmus.opset.library import HOST, IN_PLACE
 from isthmus.opset.schema import Argument
 from tools.mutation.classes.alignment import address_of
 from tools.mutation.kernel import Array, Call, Invocation, Target, flat
-from tools.mutation.mutant import Made, Mutation, Wrong, each, reads, simply, stated, written_as
+from tools.mutation.mutant import (
+    Made,
+    Mutation,
+    Wrong,
+    each,
+    reads,
+    mutate_simply,
+    mutate_with_state,
+    written_as,
+)
 
 _VECTOR = 16
 _WORKSPACE_BYTES = 256
@@ -209,25 +218,30 @@ _PLACES = ("an element behind", "a vector behind", "an element before", "a vecto
 MUTATIONS = (
     Mutation("written outside an output", each(_PLACES, _outside, _has_outputs)),
     Mutation("written outside a workspace", each(_PLACES, _workspace)),
-    Mutation("workspace assumed zero", simply(_workspace_assumed_zero, lambda target: not target.random)),
-    Mutation("input modified", simply(_input_modified, _reads_tensors)),
-    Mutation("input modified and restored", simply(_input_restored, _reads_tensors)),
-    Mutation("output written before the input is read", simply(_written_before_read, _may_share)),
+    Mutation(
+        "workspace assumed zero", mutate_simply(_workspace_assumed_zero, lambda target: not target.random)
+    ),
+    Mutation("input modified", mutate_simply(_input_modified, _reads_tensors)),
+    Mutation("input modified and restored", mutate_simply(_input_restored, _reads_tensors)),
+    Mutation("output written before the input is read", mutate_simply(_written_before_read, _may_share)),
     Mutation(
         "output assumed zero",
-        simply(written_as(_added_to_output), lambda target: _has_outputs(target) and not target.random),
+        mutate_simply(
+            written_as(_added_to_output), lambda target: _has_outputs(target) and not target.random
+        ),
     ),
-    Mutation("zeros not written", simply(written_as(_zeros_not_written), _has_outputs)),
+    Mutation("zeros not written", mutate_simply(written_as(_zeros_not_written), _has_outputs)),
     Mutation("output not written", _output_not_written),
     Mutation(
-        "stale result", stated(_stale(lambda call: (_shapes(call), _numbers(call, lambda _: True))), reads)
+        "stale result",
+        mutate_with_state(_stale(lambda call: (_shapes(call), _numbers(call, lambda _: True))), reads),
     ),
-    Mutation("stale result of an address", stated(_stale(_addresses), reads)),
-    Mutation("stale numbers", stated(_stale_numbers, _has_numbers)),
+    Mutation("stale result of an address", mutate_with_state(_stale(_addresses), reads)),
+    Mutation("stale numbers", mutate_with_state(_stale_numbers, _has_numbers)),
     Mutation(
         "stream ignored",
-        simply(lambda right, call: right(call), lambda t: any(a.is_tensor for a in t.schema.inputs)),
+        mutate_simply(lambda right, call: right(call), lambda t: any(a.is_tensor for a in t.schema.inputs)),
         HOST,
     ),
-    Mutation("unsteady", stated(_unsteady)),
+    Mutation("unsteady", mutate_with_state(_unsteady)),
 )

@@ -11,7 +11,7 @@ import numpy as np
 
 from isthmus.opset import dtypes as dt
 from tools.mutation.kernel import Array, Call, Invocation, Target, flat, mapped
-from tools.mutation.mutant import Made, Mutation, Wrong, per_input, read_as, simply
+from tools.mutation.mutant import Made, Mutation, Wrong, per_input, read_as, mutate_simply
 
 _INDICES = ("index", "indices", "target", "rows", "positions", "cu_seqlens_q", "cu_seqlens_k")
 _ANY_INDEX_DTYPE = (
@@ -119,16 +119,17 @@ def _reads_integers(dtypes: set[str]) -> Callable[[Target], bool]:
 
 
 MUTATIONS = (
-    Mutation("integers cut to 32 bits", simply(_cut(np.int32), _reads_integers({"int64"}))),
-    Mutation("integers cut to 16 bits", simply(_cut(np.int16), _reads_integers({"int32", "int64"}))),
+    Mutation("integers cut to 32 bits", mutate_simply(_cut(np.int32), _reads_integers({"int64"}))),
+    Mutation("integers cut to 16 bits", mutate_simply(_cut(np.int16), _reads_integers({"int32", "int64"}))),
     Mutation(
-        "integers by way of float32", simply(_by_way_of(np.float32), _reads_integers({"int32", "int64"}))
+        "integers by way of float32",
+        mutate_simply(_by_way_of(np.float32), _reads_integers({"int32", "int64"})),
     ),
-    Mutation("integers by way of float64", simply(_by_way_of(np.float64), _reads_integers({"int64"}))),
-    Mutation("integers saturate", simply(_saturating, _narrow_overflows)),
+    Mutation("integers by way of float64", mutate_simply(_by_way_of(np.float64), _reads_integers({"int64"}))),
+    Mutation("integers saturate", mutate_simply(_saturating, _narrow_overflows)),
     Mutation(
         "int64 saturates at 32 bits",
-        simply(_sums_saturate, lambda target: _overflows(target) and bool({"int64"} & target.dtypes)),
+        mutate_simply(_sums_saturate, lambda target: _overflows(target) and bool({"int64"} & target.dtypes)),
     ),
     Mutation("conversion clamps", _conversion_clamps),
     Mutation("indices cut to 16 bits", _per_index(lambda x: x.astype(np.int16).astype(x.dtype))),

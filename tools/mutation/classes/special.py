@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.conformance.judge import FORMATS
 from isthmus.opset import dtypes as dt
 from tools.mutation.kernel import Array, Target
-from tools.mutation.mutant import Mutation, Wrong, floats_as, read_as, reads_floats, simply, written_as
+from tools.mutation.mutant import Mutation, Wrong, floats_as, read_as, reads_floats, mutate_simply, written_as
 
 _EXTREMUM = re.compile(r"aten::a?(max|min)(\.dim)?")
 
@@ -97,15 +97,15 @@ def _float_results(target: Target) -> bool:
 
 
 MUTATIONS = (
-    Mutation("NaN read as zero", simply(_reading(_without_nan), _reads_nan)),
-    Mutation("NaN lost", simply(_writing(_without_nan), _may_be_nan)),
-    Mutation("infinity read as finite", simply(_reading(_without_infinity), _reads_infinity)),
-    Mutation("infinity clipped", simply(_writing(_without_infinity), _may_be_infinite)),
-    Mutation("row of -inf", simply(_reading(_rows_without_infinity), _searches)),
-    Mutation("sign of zero lost", simply(_writing(_without_minus_zero), _moves)),
-    Mutation("-0.0 read as 0.0", simply(_reading(_without_minus_zero), _moves)),
-    Mutation("denormal inputs flushed", simply(_reading(_flushed), _float_results)),
-    Mutation("denormal results flushed", simply(_writing(_flushed), _float_results)),
-    Mutation("range of float16", simply(_writing(_range_of_float16), _float_results)),
-    Mutation("inputs clipped", simply(_reading(_clipped_early), _float_results)),
+    Mutation("NaN read as zero", mutate_simply(_reading(_without_nan), _reads_nan)),
+    Mutation("NaN lost", mutate_simply(_writing(_without_nan), _may_be_nan)),
+    Mutation("infinity read as finite", mutate_simply(_reading(_without_infinity), _reads_infinity)),
+    Mutation("infinity clipped", mutate_simply(_writing(_without_infinity), _may_be_infinite)),
+    Mutation("row of -inf", mutate_simply(_reading(_rows_without_infinity), _searches)),
+    Mutation("sign of zero lost", mutate_simply(_writing(_without_minus_zero), _moves)),
+    Mutation("-0.0 read as 0.0", mutate_simply(_reading(_without_minus_zero), _moves)),
+    Mutation("denormal inputs flushed", mutate_simply(_reading(_flushed), _float_results)),
+    Mutation("denormal results flushed", mutate_simply(_writing(_flushed), _float_results)),
+    Mutation("range of float16", mutate_simply(_writing(_range_of_float16), _float_results)),
+    Mutation("inputs clipped", mutate_simply(_reading(_clipped_early), _float_results)),
 )

@@ -19,7 +19,7 @@ from tools.mutation.mutant import (
     leaves_along,
     reads,
     reads_floats,
-    simply,
+    mutate_simply,
     written_as,
 )
 
@@ -93,7 +93,7 @@ MUTATIONS = (
     ),
     Mutation("tail shifted", each(_WIDTHS, _tail_shifted, has_many)),
     Mutation("shorter than a vector", each(_WIDTHS, lambda width: leaves(lambda n: 0 if n < width else n))),
-    Mutation("last element not written", simply(leaves(lambda n: n - 1))),
+    Mutation("last element not written", mutate_simply(leaves(lambda n: n - 1))),
     Mutation("tail by another formula", each(_WIDTHS, _tail_by_another_formula, _pure)),
     Mutation(
         "tail of the next row", each(_WIDTHS, _reads_past, lambda target: has_rows(target) and reads(target))

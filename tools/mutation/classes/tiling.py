@@ -15,7 +15,7 @@ from tools.mutation.mutant import (
     leaves_along,
     read_as,
     reads_many,
-    whole,
+    count_in_whole_blocks,
     written_as,
 )
 
@@ -49,18 +49,21 @@ def _columns_of_first_tile(tile: int) -> Wrong:
 
 
 MUTATIONS = (
-    Mutation("partial block lost", each(_BLOCKS, lambda block: leaves(lambda n: whole(n, block)), has_many)),
+    Mutation(
+        "partial block lost",
+        each(_BLOCKS, lambda block: leaves(lambda n: count_in_whole_blocks(n, block)), has_many),
+    ),
     Mutation("second block repeats the first", each(_BLOCKS, _second_repeats, has_many)),
     Mutation(
         "one pass of the grid", each((4096, 16384, 65536), lambda limit: leaves(lambda n: limit), has_many)
     ),
     Mutation(
         "columns of a partial tile",
-        each(_TILES, lambda tile: leaves_along(-1, lambda n: whole(n, tile)), has_many),
+        each(_TILES, lambda tile: leaves_along(-1, lambda n: count_in_whole_blocks(n, tile)), has_many),
     ),
     Mutation(
         "rows of a partial tile",
-        each(_TILES, lambda tile: leaves_along(-2, lambda n: whole(n, tile)), has_rows),
+        each(_TILES, lambda tile: leaves_along(-2, lambda n: count_in_whole_blocks(n, tile)), has_rows),
     ),
     Mutation("second tile reads the first", each(_TILES, _columns_of_first_tile, reads_many)),
 )

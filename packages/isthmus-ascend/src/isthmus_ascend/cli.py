@@ -148,15 +148,15 @@ def coverage(
     ] = False,
 ) -> None:
     """Print how many of the aclnn functions that torch_npu names the runtime has."""
-    from isthmus_ascend.coverage import described, implemented, installed, named_by
+    from isthmus_ascend.coverage import describe_missing, implemented_functions, installed_folder, named_by
 
-    folder = installed()
+    folder = installed_folder()
     if folder is None:
         raise fail("torch_npu is not installed; install it with: pip install torch_npu==2.13.0")
-    named, present = named_by(folder), implemented()
+    named, present = named_by(folder), implemented_functions()
     print(f"{len(named & present)} of {len(named)} aclnn functions that torch_npu names are implemented")
     if missing:
-        print("\n".join(described(name) for name in sorted(named - present)))
+        print("\n".join(describe_missing(name) for name in sorted(named - present)))
 
 
 @app.command()

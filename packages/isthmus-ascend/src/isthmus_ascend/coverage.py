@@ -10,7 +10,7 @@ from isthmus_ascend.environment import LIBRARIES
 _NAME = re.compile(rb"(?<=\0)aclnn([A-Z]\w*?)GetWorkspaceSize(?=\0)")
 
 
-def installed() -> Path | None:
+def installed_folder() -> Path | None:
     """Return the folder of the installed torch_npu, or None."""
     spec = find_spec("torch_npu")
     locations = spec.submodule_search_locations if spec else None
@@ -28,12 +28,12 @@ def named_by(folder: Path) -> set[str]:
     }
 
 
-def implemented() -> set[str]:
+def implemented_functions() -> set[str]:
     """Return the functions, without `aclnn`, that libopapi.so exports."""
     text = (LIBRARIES / "libopapi.so").read_bytes()
     return {match[1].decode() for match in _NAME.finditer(text)}
 
 
-def described(name: str) -> str:
+def describe_missing(name: str) -> str:
     """Return a line that names a missing function, given without `aclnn`, and the operators that call it."""
     return "  ".join([f"aclnn{name}", ", ".join(AFFECTED.get(name, []))]).rstrip()

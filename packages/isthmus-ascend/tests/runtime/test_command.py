@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from isthmus_ascend.affected import AFFECTED
-from isthmus_ascend.coverage import described, implemented
+from isthmus_ascend.coverage import describe_missing, implemented_functions
 from isthmus_ascend.environment import HOME, LIBRARIES
 from isthmus_ascend.info import Npu, table
 from tests.helpers import children
@@ -97,9 +97,12 @@ def test_coverage_needs_torch_npu() -> None:
 
 
 def test_missing_functions_name_the_operators_that_call_them() -> None:
-    assert described("SparseFlashAttention") == "aclnnSparseFlashAttention  npu::npu_sparse_flash_attention"
-    assert described("Nothing") == "aclnnNothing"
-    present = implemented()
+    assert (
+        describe_missing("SparseFlashAttention")
+        == "aclnnSparseFlashAttention  npu::npu_sparse_flash_attention"
+    )
+    assert describe_missing("Nothing") == "aclnnNothing"
+    present = implemented_functions()
     assert [name for name in AFFECTED if name in present] == []
 
 

@@ -151,7 +151,9 @@ def _other_accelerator() -> str:
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is not None and _is_present(accelerator.type):
         return accelerator.type
-    others = [plugin.name for plugin in drivers.installed("torch.backends") if plugin.name != "isthmus"]
+    others = [
+        plugin.name for plugin in drivers.installed_entry_points("torch.backends") if plugin.name != "isthmus"
+    ]
     return f"plugin {others[0]}" if others else ""
 
 

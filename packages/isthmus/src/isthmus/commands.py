@@ -43,7 +43,7 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
         )
         print("* set in the environment")
     problems = [f"{o.variable}={o.value}: {o.problem}" for o in options if o.problem]
-    problems += [f"{name}: no such option; `isthmus env` lists them" for name in config.unknown()]
+    problems += [f"{name}: no such option; `isthmus env` lists them" for name in config.unknown_variables()]
     for problem in problems:
         print(f"isthmus: {problem}", file=sys.stderr)
     if problems:

@@ -34,7 +34,7 @@ def options() -> list[Option]:
     return [_describe(option) for table in tables() for option in table.options]
 
 
-def unknown() -> list[str]:
+def unknown_variables() -> list[str]:
     """Variables that begin with ISTHMUS_ and name no option: a misspelling, most likely."""
     known = {option.variable for option in options()}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)

@@ -81,8 +81,8 @@ def test_cases_refused_by_a_kernel_are_skipped_with_the_reason(result: dict[str,
 def test_enlarging_keeps_what_it_cannot_enlarge(golden: Path) -> None:
     cases = {case.layout: case for case in reversed([*Reader(golden).cases("aten::add.Tensor")])}  # the first
     broadcast, large = cases["broadcast"], cases["large"]
-    assert bench_cases.enlarged(broadcast) is broadcast
-    tensors = [value for value in bench_cases.enlarged(large).arguments if isinstance(value, Tensor)]
+    assert bench_cases.enlarge(broadcast) is broadcast
+    tensors = [value for value in bench_cases.enlarge(large).arguments if isinstance(value, Tensor)]
     assert {tensor.shape for tensor in tensors} == {bench_cases.POINTWISE_SHAPE}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.conformance.known import KnownFailure, KnownFailureError, load, mark, stale
+from isthmus.conformance.known import KnownFailure, KnownFailureError, load, mark, stale_entries
 from isthmus.conformance.results import FAILED, KNOWN, NOT_CLAIMED, PASSED, CaseResult
 from tests.helpers.conformance_jobs import conform, known_entry
 
@@ -56,10 +56,10 @@ def test_an_entry_that_explains_no_failure_is_stale(tmp_path: Path) -> None:
     results = [_failure(_LOSS)]
     mark(entries, results[0])
     names = set(_OPERATORS)
-    (line,) = stale(entries, results, names, names)
+    (line,) = stale_entries(entries, results, names, names)
     assert "explains no failure; remove it" in line
     results[0].status = PASSED
-    (line,) = stale(entries, results, names, names)
+    (line,) = stale_entries(entries, results, names, names)
     assert "all 1 matching cases pass" in line
 
 
@@ -68,7 +68,7 @@ def test_an_entry_for_cases_that_could_not_run_is_not_stale(tmp_path: Path) -> N
     names = set(_OPERATORS)
     result = _failure("needs 2 devices")
     result.status = NOT_CLAIMED
-    assert stale(entries, [result], names, names) == []
+    assert stale_entries(entries, [result], names, names) == []
 
 
 def test_an_entry_of_another_machine_does_not_apply(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import isthmus.drivers
-from isthmus.conformance.selection import matching, nearest, split
+from isthmus.conformance.selection import matching, nearest_name, split
 from tests.helpers.conformance_data import write_golden
 from tests.helpers.conformance_jobs import check_refused, chip_with, conform, without_torch
 from tests.helpers.conformance_libraries import write_library
@@ -19,7 +19,7 @@ def test_patterns_are_separated_by_commas_and_match_without_namespace() -> None:
     assert split(["add, mul", "cat", ""]) == ("add", "mul", "cat")
     names = ["aten::add.Tensor", "aten::add.Scalar", "aten::mul.Tensor"]
     assert matching(split(["add"]), names) == set(names[:2])
-    assert nearest("aten::mul.Tensr", names) == nearest("mul", names) == "aten::mul.Tensor"
+    assert nearest_name("aten::mul.Tensr", names) == nearest_name("mul", names) == "aten::mul.Tensor"
 
 
 def test_golden_data_of_another_opset_is_refused(tmp_path: Path, right: Path) -> None:

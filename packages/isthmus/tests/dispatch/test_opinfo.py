@@ -13,9 +13,9 @@ import torch
 
 from tests.helpers.children import output
 from tools.opinfo.compare import Outcome, outcome_difference, tensor_difference, value_difference
-from tools.opinfo.data import expected, expected_failures, fast_subset
+from tools.opinfo.data import expected_failure, expected_failures, fast_subset
 from tools.opinfo.layouts import LayoutEntry, entries
-from tools.opinfo.runner import dtypes_of, evenly, judge
+from tools.opinfo.runner import dtypes_of, spaced_evenly, judge
 from tools.opinfo.twin import Copier
 from tools.repository import ROOT
 
@@ -39,7 +39,7 @@ def test_operator(name: str) -> None:
         (verdict.dtype, part): message
         for verdict in verdicts
         for part, message in verdict.failures.items()
-        if expected(name, verdict.dtype, part) is None
+        if expected_failure(name, verdict.dtype, part) is None
     }
     assert not failures
     assert any(verdict.runs_on_cpu for verdict in verdicts)
@@ -134,8 +134,8 @@ def test_copies_share_what_the_originals_share() -> None:
 
 
 def test_samples_are_spread_evenly() -> None:
-    assert [i for i, _ in evenly(list(range(10)), 4)] == [0, 3, 6, 9]
-    assert len(evenly(list(range(3)), 8)) == len(evenly(list(range(3)), 0)) == 3
+    assert [i for i, _ in spaced_evenly(list(range(10)), 4)] == [0, 3, 6, 9]
+    assert len(spaced_evenly(list(range(3)), 8)) == len(spaced_evenly(list(range(3)), 0)) == 3
 
 
 COMPILED = """

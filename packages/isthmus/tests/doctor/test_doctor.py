@@ -396,8 +396,8 @@ def test_a_cuda_runtime_that_pytorch_is_not_built_for(
 
 def test_a_device_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     line = "driver npu: a device /dev/npu0 exists, but libnpu.so is in no folder of LD_LIBRARY_PATH; run `source x`"
-    monkeypatch.setattr(drivers, "unready", lambda: [line])
-    (found,) = chip._unready()
+    monkeypatch.setattr(drivers, "unready_drivers", lambda: [line])
+    (found,) = chip._unready_drivers()
     assert (found.state, found.remedy) == (State.WARNING, "run `source x`")
     assert found.text == line.partition("; ")[0]
 
@@ -527,11 +527,11 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_that_options_name(tmp_path: Path) -> None:
     library = tmp_path / "operators.py"
     library.touch()
-    (found,) = permissions._asked(
+    (found,) = permissions._asked_files(
         {"ISTHMUS_LIBRARIES": f"{library}:/no/such.so", "ISTHMUS_ROUTE": "aten::mm=kernel"}
     )
     assert found.state is State.FAIL and found.text == "ISTHMUS_LIBRARIES: /no/such.so: no such file"
-    (found,) = permissions._asked({"ISTHMUS_ROUTE": "@/no/such"})
+    (found,) = permissions._asked_files({"ISTHMUS_ROUTE": "@/no/such"})
     assert found.text == "ISTHMUS_ROUTE: /no/such: no such file"
 
 

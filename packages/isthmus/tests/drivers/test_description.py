@@ -116,7 +116,7 @@ def test_a_driver_of_devices_is_found_where_a_device_and_the_library_are(npu: Pa
     (npu / "davinci0").touch()
     (npu / "libnpu.so").touch()
     assert [candidate.name for candidate in drivers.find().candidates] == ["npu"]
-    assert drivers.unready() == []
+    assert drivers.unready_drivers() == []
 
 
 def test_without_a_device_it_is_not_tried_unless_it_is_named(npu: Path) -> None:
@@ -129,7 +129,7 @@ def test_without_a_device_it_is_not_tried_unless_it_is_named(npu: Path) -> None:
 
 def test_without_the_library_a_line_names_the_remedy(npu: Path) -> None:
     (npu / "davinci0").touch()
-    (line,) = drivers.unready()
+    (line,) = drivers.unready_drivers()
     assert line.endswith("exists, but libnpu.so is in no folder of LD_LIBRARY_PATH; run `source set_env.sh`")
     search = drivers.find()
     assert not search.candidates

@@ -146,7 +146,7 @@ def test_addresses_never_used_take_no_space():
 def test_the_curve_of_reserved_bytes_reaches_the_reserved_peak():
     trace = recorded(tiny())
     for outcome in replay.replay(trace, ["torch", "bs"]):
-        held = picture.reserved(replay.spans(trace, outcome.allocator), len(trace))
+        held = picture.reserved_bytes(replay.spans(trace, outcome.allocator), len(trace))
         assert held.shape == (len(trace),)
         assert held.max() == max(outcome.reserved_peak_first, outcome.reserved_peak)
 

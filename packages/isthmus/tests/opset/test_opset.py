@@ -18,7 +18,7 @@ from isthmus.conformance import generate, golden
 from isthmus.opset import dtypes as dt
 from isthmus.opset import reference, rules
 from isthmus.opset.derived import cases_of
-from isthmus.opset.derived.covering import covering
+from isthmus.opset.derived.covering import covering_rows
 from isthmus.opset.indices import INDICES, position, rule_of
 from isthmus.opset.names import matches
 from isthmus.opset.operator import ROUNDED, op
@@ -131,7 +131,7 @@ def test_a_wrong_rule_is_found() -> None:
     mm = opset.operators()["aten::mm"]
     wrong = op("mm", mm.dtypes, "(self.shape[0], mat2.shape[0])", "self.dtype", mm.samples, ROUNDED)
     with pytest.raises(rules.RuleError, match=r"aten::mm/float32/0-contiguous: the shape rule .* gives"):
-        reference.expected(wrong, cases_of(wrong, "float32")[0])
+        reference.compute_expected(wrong, cases_of(wrong, "float32")[0])
 
 
 def test_every_accumulating_operator_has_a_magnitude_and_every_tolerance_a_reason() -> None:
@@ -251,13 +251,13 @@ def test_large_derived_cases_pass_16_bit_sizes() -> None:
 
 def test_pairs_cover_every_pair_of_values() -> None:
     dimensions = {"a": [1, 2, 3], "b": [4, 5], "c": [6, 7, 8, 9]}
-    rows = list(covering(dimensions, pairs=True))
+    rows = list(covering_rows(dimensions, pairs=True))
     for one, other in itertools.combinations(dimensions, 2):
         assert {(row[one], row[other]) for row in rows} == set(
             itertools.product(dimensions[one], dimensions[other])
         )
     assert len(rows) < 3 * 2 * 4
-    each = list(covering(dimensions))
+    each = list(covering_rows(dimensions))
     assert len(each) == 4
     assert all({row[name] for row in each} == set(values) for name, values in dimensions.items())
 

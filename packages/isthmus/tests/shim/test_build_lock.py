@@ -14,7 +14,7 @@ from torch.utils.file_baton import FileBaton
 
 from isthmus.shim import build_lock
 
-BuildLock = build_lock.improved(FileBaton)
+BuildLock = build_lock.improve_lock(FileBaton)
 
 
 def forked(function: Callable[[], object]) -> int:

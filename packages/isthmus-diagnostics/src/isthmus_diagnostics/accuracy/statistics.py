@@ -53,7 +53,7 @@ def elements(tensor: torch.Tensor) -> int:
 
 def measure(tensor: torch.Tensor, rows: torch.Tensor, row: int, hashed: bool) -> None:
     """Write the statistics of a tensor to a row, without waiting for the device."""
-    if addressed_by_cpu(tensor.device.type) and not cpu.unavailable():
+    if addressed_by_cpu(tensor.device.type) and not cpu.why_unavailable():
         torch.ops.isthmus_cpu.tensor_statistics(tensor.resolve_conj().resolve_neg(), rows, row, hashed)
     else:
         rows[row] = compose(tensor, hashed)

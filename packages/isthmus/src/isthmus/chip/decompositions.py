@@ -115,7 +115,7 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:
     return torch.index_select(values.reshape(-1), 0, nonzero(mask.reshape(-1)).view(-1))
 
 
-def _uploaded(values: Tensor, out: Tensor) -> Tensor:
+def _upload(values: Tensor, out: Tensor) -> Tensor:
     """Copy values that the host made from numbers alone to ``out``, which is resized if needed."""
     if out.shape != values.shape:
         out.resize_(values.shape)
@@ -127,17 +127,17 @@ def arange_start_out(start: float, end: float, step: float = 1, *, out: Tensor) 
 
     Not in terms of ``arange.start_step``, as PyTorch's composite of that one calls this overload.
     """
-    return _uploaded(torch.arange(start, end, step, dtype=out.dtype), out)
+    return _upload(torch.arange(start, end, step, dtype=out.dtype), out)
 
 
 def linspace_out(start: float, end: float, steps: int, *, out: Tensor) -> Tensor:
     """Evenly spaced numbers written to ``out``; see :func:`arange_start_out`."""
-    return _uploaded(torch.linspace(start, end, steps, dtype=out.dtype), out)
+    return _upload(torch.linspace(start, end, steps, dtype=out.dtype), out)
 
 
 def eye_m_out(n: int, m: int, *, out: Tensor) -> Tensor:
     """A matrix with ones on the diagonal written to ``out``; see :func:`arange_start_out`."""
-    return _uploaded(torch.eye(n, m, dtype=out.dtype), out)
+    return _upload(torch.eye(n, m, dtype=out.dtype), out)
 
 
 def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
@@ -276,7 +276,7 @@ def nll_loss2d_backward(
     return torch.zeros_like(self).scatter(1, target, values)
 
 
-def _resampled(overload: str) -> Callable[..., Tensor]:
+def _resampling_decomposition(overload: str) -> Callable[..., Tensor]:
     """Return PyTorch's decomposition of a resampling operator, with a check of the sizes.
 
     It raises RuntimeError for sizes of 0, which PyTorch's decomposition accepts.
@@ -421,7 +421,7 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::celu_": celu_,
     "aten::logit_backward": logit_backward,
     "aten::nll_loss2d_backward": nll_loss2d_backward,
-    **{f"aten::{name}": _resampled(f"{name}.default") for name in _RESAMPLED},
+    **{f"aten::{name}": _resampling_decomposition(f"{name}.default") for name in _RESAMPLED},
     "aten::index_copy": index_copy,
     "aten::index_copy_": index_copy_,
     "aten::_scaled_dot_product_flash_attention_for_cpu": flash_attention,

@@ -54,7 +54,7 @@ def register() -> None:
             _library.impl(name, function, "PrivateUse1", allow_override=True)
 
 
-def _made(indices: Tensor, values: Tensor, size: Any, is_coalesced: bool = False) -> Tensor:
+def _make_sparse(indices: Tensor, values: Tensor, size: Any, is_coalesced: bool = False) -> Tensor:
     return torch.sparse_coo_tensor(indices, values, size, check_invariants=False, is_coalesced=is_coalesced)
 
 
@@ -79,7 +79,7 @@ def coalesce(self: Tensor) -> Tensor:
         indices.insert(0, found % size)
         found = found // size
     stacked = torch.stack(indices) if indices else self._indices()[:, :1]
-    return _made(stacked, summed, self.shape, is_coalesced=True)
+    return _make_sparse(stacked, summed, self.shape, is_coalesced=True)
 
 
 def to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Tensor:
@@ -110,7 +110,7 @@ def add(self: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
             f"{self.sparse_dim()} and {tuple(other.shape)} with {other.sparse_dim()}"
         )
     indices = torch.cat([self._indices(), other._indices()], 1)
-    return _made(indices, torch.cat([self._values(), other._values() * alpha]), self.shape)
+    return _make_sparse(indices, torch.cat([self._values(), other._values() * alpha]), self.shape)
 
 
 def add_(self: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
@@ -127,7 +127,7 @@ def sub(self: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
 
 def _of_values(operator: Callable[[Tensor, Any], Tensor], self: Tensor, other: Any) -> Tensor:
     """Apply a binary operator to the values of a sparse tensor and a number."""
-    return _made(self._indices(), operator(self._values(), other), self.shape, self.is_coalesced())
+    return _make_sparse(self._indices(), operator(self._values(), other), self.shape, self.is_coalesced())
 
 
 def mul(self: Tensor, other: Any) -> Tensor:
@@ -140,7 +140,7 @@ def mul(self: Tensor, other: Any) -> Tensor:
     rows, count, shape = _rows(self)
     dense = (other.to_dense() if other.is_sparse else other).expand(self.shape)
     values = self._values() * dense.reshape(count, *shape).index_select(0, rows)
-    return _made(self._indices(), values, self.shape, is_coalesced=True)
+    return _make_sparse(self._indices(), values, self.shape, is_coalesced=True)
 
 
 def _is_sparse(value: Any) -> bool:
@@ -187,7 +187,7 @@ def to_sparse(self: Tensor, sparse_dim: int) -> Tensor:
     """A sparse tensor of the values that are not 0, with the first dimensions sparse (coalesced)."""
     flat = self.reshape(*self.shape[:sparse_dim], -1)
     indices = (flat != 0).any(-1).nonzero().t()
-    return _made(indices, self[tuple(indices)], self.shape, is_coalesced=True)
+    return _make_sparse(indices, self[tuple(indices)], self.shape, is_coalesced=True)
 
 
 def to_sparse_of(

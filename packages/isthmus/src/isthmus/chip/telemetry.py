@@ -24,7 +24,7 @@ def telemetry(device: DeviceLike = None) -> dict[str, float | None]:
 
 def utilization(device: DeviceLike = None) -> int:
     """Compute utilization in percent of the last sampling period. Raises NotImplementedError if not measured."""
-    return round(100 * _sampled("compute_utilization", device))
+    return round(100 * _sample("compute_utilization", device))
 
 
 def memory_usage(device: DeviceLike = None) -> int:
@@ -32,34 +32,34 @@ def memory_usage(device: DeviceLike = None) -> int:
 
     Raises NotImplementedError if not measured.
     """
-    return round(100 * _sampled("memory_utilization", device))
+    return round(100 * _sample("memory_utilization", device))
 
 
 def temperature(device: DeviceLike = None) -> int:
     """Temperature in degrees Celsius. Raises NotImplementedError if not measured."""
-    return round(_measured("temperature_c", device))
+    return round(_measure("temperature_c", device))
 
 
 def power_draw(device: DeviceLike = None) -> int:
     """Power draw in milliwatts. Raises NotImplementedError if not measured."""
-    return round(1000 * _measured("power_w", device))
+    return round(1000 * _measure("power_w", device))
 
 
 def clock_rate(device: DeviceLike = None) -> int:
     """Clock of the compute units in MHz. Raises NotImplementedError if not measured."""
-    return round(_measured("clock_mhz", device))
+    return round(_measure("clock_mhz", device))
 
 
-def _sampled(name: str, device: DeviceLike) -> float:
+def _sample(name: str, device: DeviceLike) -> float:
     """A utilization from 0 to 1; some drivers compare two samples, between which their counters must advance."""
     value: float | None = _C.telemetry(_index(device))[name]
     if value is not None:
         return value
     time.sleep(_SAMPLING_SECONDS)
-    return _measured(name, device)
+    return _measure(name, device)
 
 
-def _measured(name: str, device: DeviceLike) -> float:
+def _measure(name: str, device: DeviceLike) -> float:
     index = _index(device)
     value = _C.telemetry(index)[name]
     if value is None:

@@ -79,15 +79,15 @@ class Store:
 
 
 def _start(flat: Array) -> Array:
-    """Return the start of an array from which :func:`_repeated` makes the whole."""
+    """Return the start of an array from which :func:`_repeat` makes the whole."""
     if flat.size <= 2 * PERIOD:
         return flat
     start = flat[: _HEAD + PERIOD].copy()
-    same = np.array_equal(_repeated(start, flat.size).view(np.uint8), flat.view(np.uint8))
+    same = np.array_equal(_repeat(start, flat.size).view(np.uint8), flat.view(np.uint8))
     return start if same else flat
 
 
-def _repeated(start: Array, size: int) -> Array:
+def _repeat(start: Array, size: int) -> Array:
     return np.concatenate([start[:_HEAD], np.resize(start[_HEAD:], size - _HEAD)])
 
 
@@ -109,4 +109,4 @@ class Mapped:
         raw = self._bytes[start:end]
         aligned = raw if (self._address + start) % dtype.itemsize == 0 else raw.copy()
         array = aligned.view(dtype)
-        return _repeated(array, int(self._sizes[key])) if key in self._sizes else array
+        return _repeat(array, int(self._sizes[key])) if key in self._sizes else array

@@ -111,7 +111,7 @@ class Bench:
                     continue
                 try:
                     plan = Plan(library.operators[case.operator], schema, case, self.device.alignment)
-                    call = Timed(stack.enter_context(prepared(self.device, plan)))
+                    call = Timed(stack.enter_context(prepare_kernel(self.device, plan)))
                     call.calibrate()
                 except (NotClaimed, KernelError) as reason:
                     left_out[f"{case.operator} {case.dtype} {library.name}"] = str(reason)
@@ -124,7 +124,7 @@ class Bench:
 
 
 @contextmanager
-def prepared(device: Device, plan: Plan) -> Iterator[Callable[[int], None]]:
+def prepare_kernel(device: Device, plan: Plan) -> Iterator[Callable[[int], None]]:
     """Yield a function that calls the kernel n times on the default stream and waits for the work."""
     host = bool(plan.kernel.flags & HOST)
     if host and not device.host_addressable:

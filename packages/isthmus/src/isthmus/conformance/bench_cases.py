@@ -32,7 +32,7 @@ def bench_cases(golden: Reader, names: set[str], dtypes: Sequence[str] = DTYPES)
             key = (case.operator, case.dtype)
             if case.dtype in dtypes and _rank(case) > _rank(best.get(key)):
                 best[key] = case
-    return [enlarged(case) for case in best.values()]
+    return [enlarge(case) for case in best.values()]
 
 
 def _rank(case: Case | None) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
     return [value for value in flat if isinstance(value, Tensor)]
 
 
-def enlarged(case: Case) -> Case:
+def enlarge(case: Case) -> Case:
     """Enlarge the tensors of a case until memory or arithmetic is the limit, where possible.
 
     Matrix products get matrices of MATMUL_SIZE, pointwise operators without broadcasting POINTWISE_SHAPE; the values

@@ -43,12 +43,12 @@ def golden(
     if (here / MANIFEST).is_file():
         with suppress(OSError):  # the cache may be read-only
             os.utime(here)
-        return _opened(here)
+        return _open_locked(here)
 
     def made() -> Reader:
         _make(here, say, thorough)
         prune(here.parent)
-        return _opened(here)
+        return _open_locked(here)
 
     return made
 
@@ -68,7 +68,7 @@ def prune(root: Path) -> None:
             shutil.rmtree(each, ignore_errors=True)
 
 
-def _opened(here: Path) -> Reader:
+def _open_locked(here: Path) -> Reader:
     """Read a set that must not be pruned meanwhile."""
     with suppress(OSError):  # removed meanwhile, or on a file system without locks
         _in_use.append((here / MANIFEST).open())

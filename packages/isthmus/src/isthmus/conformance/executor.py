@@ -29,10 +29,15 @@ from isthmus.conformance.golden import Case
 from isthmus.conformance.inputs import read_only, watch
 from isthmus.conformance.invalid import invalid_calls
 from isthmus.conformance.judge import Verdict, judge
-from isthmus.conformance.laws import broken
+from isthmus.conformance.laws import broken_law
 from isthmus.conformance.memory import POISONS, Slot
 from isthmus.conformance.plan import NotClaimed, Plan
-from isthmus.conformance.repetition import changed_later, count_different, repeated, unwritten
+from isthmus.conformance.repetition import (
+    changed_later,
+    count_different,
+    describe_differences,
+    describe_unwritten,
+)
 from isthmus.conformance.workspace import Workspace
 from isthmus.drivers.driver import DriverCallError
 from isthmus.drivers.interface import CopyKind
@@ -98,7 +103,7 @@ class Executor:
                 raise NotClaimed("it computes on the CPU, which cannot access this device's memory")
             plan = Plan(kernel, schema, case, self._device.alignment)
             self._reserve(plan.image.nbytes)
-            self._disturb(plan)
+            self._overwrite_inputs(plan)
             outcome = self._examine(plan, case)
             if outcome.status == "passed":
                 self._examine_indices(kernel, schema, case, outcome)
@@ -128,7 +133,7 @@ class Executor:
             outcome.status, outcome.message = "failed", f"{text}: accepted, expected an error"
             return
 
-    def _disturb(self, plan: Plan) -> None:
+    def _overwrite_inputs(self, plan: Plan) -> None:
         with suppress(KernelError):  # the inputs may be invalid for the operator
             self._call(plan, plan.image.bytes(POISONS[1], roll=True), _SEEDS[1], disturb=True)
 
@@ -145,18 +150,18 @@ class Executor:
         )
         problems.append(problem)
         for (slot, expected), (label, verdict) in zip(plan.targets, verdicts, strict=True):
-            left = unwritten(slot, first, second)
+            left = describe_unwritten(slot, first, second)
             if left:
                 problems.append(f"{label}: {left}")
             elif verdict.problem:
                 problems.append(f"{label}: {verdict.problem}")
             elif not (expected.law and expected.law.get("name") == "any"):
-                problems.append(repeated(slot, first, second))
+                problems.append(describe_differences(slot, first, second))
         if not any(problems):
             problems += self._examine_shared(plan, first)
             problems += self._examine_seed(plan, first)
             problems += self._examine_last(plan)
-        message = _joined(problems)
+        message = _join_problems(problems)
         return Outcome("failed" if message else "passed", message, verdicts)
 
     def _examine_shared(self, plan: Plan, first: Array) -> list[str]:
@@ -212,7 +217,7 @@ class Executor:
         found = [
             (slot.label, np.stack([slot.view(each).flat[-1] for each in images]), law) for slot, law in drawn
         ]
-        problems = [(label, broken(values, law) or _constant(values)) for label, values, law in found]
+        problems = [(label, broken_law(values, law) or _constant(values)) for label, values, law in found]
         return [
             f"{label}, last elements with {_MANY_SEEDS} seeds: {text}" for label, text in problems if text
         ]
@@ -237,7 +242,7 @@ class Executor:
         finally:
             device.synchronize_all()
             overrun = workspace.release()
-        return _Called(self._read(len(before)), _joined([changed, overrun]))
+        return _Called(self._read(len(before)), _join_problems([changed, overrun]))
 
     def _call_on_stream(self, plan: Plan, before: Array, seed: int, protect: bool) -> _Called:
         """Call with inputs copied, overwritten, and outputs read on the second stream only.
@@ -270,7 +275,7 @@ class Executor:
         if not plan.kernel.flags & HOST:
             last = self._read(len(before))
             problems += [changed_later(slot, staged, last) for slot, _ in plan.targets]
-        return _Called(staged.copy(), _joined(problems))
+        return _Called(staged.copy(), _join_problems(problems))
 
     def _launch_on_cpu(self, plan: Plan, seed: int, workspace: Workspace, protect: bool) -> None:
         if not protect or self._note is None:
@@ -335,7 +340,7 @@ class Executor:
         return np.frombuffer(memory_at(self._staging, nbytes), np.uint8)
 
 
-def _joined(problems: Iterable[str]) -> str:
+def _join_problems(problems: Iterable[str]) -> str:
     """Join problems in one line, each once."""
     return "; ".join(dict.fromkeys(filter(None, problems)))
 

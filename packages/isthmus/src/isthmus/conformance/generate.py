@@ -148,7 +148,7 @@ def golden_cases(
 
 def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
     schema = opset.schema_of(operator.name)
-    outputs, written = _lawful(operator, case) if operator.law else _known(operator, case)
+    outputs, written = _results_by_law(operator, case) if operator.law else _known_results(operator, case)
     limit = operator.tolerance[case.dtype]
     return golden.Case(
         id="-".join(part for part in (str(case.index), case.kind, case.model, case.label) if part),
@@ -169,8 +169,8 @@ def _argument(value: Any) -> golden.Value:
     return [_argument(item) for item in value] if isinstance(value, list) else value  # type: ignore[return-value]
 
 
-def _known(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:
-    found = reference.expected(operator, case)
+def _known_results(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:
+    found = reference.compute_expected(operator, case)
     schema = opset.schema_of(operator.name)
     outputs = [
         _result(values, dtypes, found.magnitudes.get(output.name))
@@ -192,13 +192,13 @@ def _result(values: Any, dtypes: Any, magnitudes: Any) -> golden.Result:
     return golden.Expected(dtypes, values.shape, values, magnitudes)
 
 
-def _lawful(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:
+def _results_by_law(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:
     assert operator.law is not None
     laws = operator.law(case.arguments)
     schema = opset.schema_of(operator.name)
     outputs = [
         golden.Expected(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), law=laws[output.name])
-        for output, tensor in zip(schema.outputs, reference.observed(case), strict=True)
+        for output, tensor in zip(schema.outputs, reference.observe_outputs(case), strict=True)
     ]
     written = {
         a.name: golden.Expected(case.arguments[a.name].dtype, case.arguments[a.name].shape, law=laws[a.name])

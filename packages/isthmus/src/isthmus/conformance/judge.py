@@ -78,7 +78,7 @@ def judge(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
         found = f"{dt.name_of(got.dtype)}{list(got.shape)}"
         return Verdict(f"is {found}, expected {expected.dtype}{list(expected.shape)}", got.size)
     if expected.law is not None:
-        return Verdict(laws.broken(got, expected.law))
+        return Verdict(laws.broken_law(got, expected.law))
     if expected.reference is None or got.size == 0:
         return Verdict()
     if expected.dtype not in FORMATS:
@@ -118,7 +118,7 @@ def differing(left: Array, right: Any) -> Array:
     return different[:, 0] | different[:, -1]
 
 
-def filled(array: Array, byte: int) -> Array:
+def filled_elements(array: Array, byte: int) -> Array:
     """Return for each element whether all of its bytes equal a byte; flat, shape (size,)."""
     words = _words(array)
     same = words == int.from_bytes(bytes([byte]) * words.itemsize, "little")

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.conformance.results import BAD, KNOWN, NOT_CLAIMED, CaseResult
-from isthmus.conformance.selection import nearest
+from isthmus.conformance.selection import nearest_name
 from isthmus.opset.dtypes import DTYPES
 
 _KEYS = ("operator", "dtype", "case", "through", "error", "within", "machine", "reason")
@@ -142,7 +142,7 @@ def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
             result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
 
 
-def stale(
+def stale_entries(
     known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Set[str], names: Set[str]
 ) -> list[str]:
     """Return the entries without a matching failure, one line each.
@@ -198,7 +198,7 @@ def _problems(row: dict[str, Any], operators: Sequence[str]) -> Iterator[str]:
     if row.get("through", "") not in _WAYS:
         yield f" ({operator}): through = {row['through']!r}; expected kernels or pytorch"
     if not any(fnmatch.fnmatchcase(name, operator) for name in operators):
-        near = nearest(operator, operators)
+        near = nearest_name(operator, operators)
         yield f": unknown operator {operator!r}{f'; did you mean {near}?' if near else ''}"
     if not any(fnmatch.fnmatchcase(name, row.get("dtype", "*")) for name in DTYPES):
         yield f" ({operator}): unknown dtype {row['dtype']!r}; expected one of {', '.join(DTYPES)}"

@@ -23,7 +23,7 @@ _PARTS = 8  # parts of a permutation, whose numbers go to every part alike
 _MOST_IN_ORDER = 12  # fixed points of a random permutation: one on average, more than 12 once in 10 billion
 
 
-def broken(got: Array, law: Mapping[str, Any]) -> str:
+def broken_law(got: Array, law: Mapping[str, Any]) -> str:
     """Return how a result violates a law, in one line, or "".
 
     Keys of a law, each optional: ``low`` and ``high`` (bounds, high excluded for uniform numbers and integers),
@@ -35,14 +35,16 @@ def broken(got: Array, law: Mapping[str, Any]) -> str:
     if got.size == 0 or name == "any":
         return ""
     if isinstance(law.get("p"), list):
-        every = [broken(got.reshape(-1)[i :: len(law["p"])], {**law, "p": p}) for i, p in enumerate(law["p"])]
+        every = [
+            broken_law(got.reshape(-1)[i :: len(law["p"])], {**law, "p": p}) for i, p in enumerate(law["p"])
+        ]
         return next(filter(None, every), "")
     values = got.astype(np.float64).reshape(-1)
     if not np.isfinite(values).all():
         return "a random number is NaN or infinite"
     if name == "permutation" or law.get("permutation"):
         same = np.array_equal(np.sort(values), np.arange(values.size))
-        return _ordered(values) if same else f"is not a permutation of 0 to {values.size - 1}"
+        return _describe_order(values) if same else f"is not a permutation of 0 to {values.size - 1}"
     bounds = {"bernoulli": (0, 1), "exponential": (0, math.inf)}.get(name, (-math.inf, math.inf))
     low, high = law.get("low", bounds[0]), law.get("high", bounds[1])
     open_end = name in ("uniform", "integers") and got.dtype.itemsize > _HALF
@@ -54,8 +56,8 @@ def broken(got: Array, law: Mapping[str, Any]) -> str:
     return (
         _off_moments(values, mean, std, _kurtosis(name, law))
         or _off_shape(values, name, law)
-        or _uneven(got, law)
-        or _dependent(values)
+        or _describe_bias(got, law)
+        or _describe_dependence(values)
     )
 
 
@@ -108,7 +110,7 @@ def _off_shape(values: Array, name: str, law: Mapping[str, Any]) -> str:
     return ""
 
 
-def _uneven(got: Array, law: Mapping[str, Any]) -> str:
+def _describe_bias(got: Array, law: Mapping[str, Any]) -> str:
     """Whether the lowest bit of integers is biased, as when a wide range is filled from few random bits."""
     if law.get("name") != "integers" or got.dtype.kind not in "iu" or got.size < _ENOUGH:
         return ""
@@ -120,7 +122,7 @@ def _uneven(got: Array, law: Mapping[str, Any]) -> str:
     return ""
 
 
-def _dependent(values: Array) -> str:
+def _describe_dependence(values: Array) -> str:
     """Whether elements depend on others: on those at a fixed distance, or on their neighbours."""
     centered = values - values.mean()
     total = float(np.square(centered).sum())
@@ -139,7 +141,7 @@ def _dependent(values: Array) -> str:
     return ""
 
 
-def _ordered(values: Array) -> str:
+def _describe_order(values: Array) -> str:
     """Whether a permutation leaves many numbers where they were, or next to each other."""
     if text := _biased(values):
         return text

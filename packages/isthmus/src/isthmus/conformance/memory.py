@@ -114,7 +114,7 @@ class Image:
             if slot.storage is None:
                 raw[:] = poison
             elif slot.size:
-                raw[:] = (_rolled(slot) if roll else slot.storage).view(np.uint8)
+                raw[:] = (_roll(slot) if roll else slot.storage).view(np.uint8)
         return image
 
     def intruded(self, before: Array, after: Array, shared: Slot | None = None) -> str:
@@ -151,7 +151,7 @@ def _place(slots: list[Slot], position: int, alignment: int) -> int:
     return position
 
 
-def _rolled(slot: Slot) -> Array:
+def _roll(slot: Slot) -> Array:
     storage = slot.storage
     assert storage is not None
     floating = dt.DTYPES[slot.dtype].kind == "float"

@@ -83,7 +83,9 @@ class Plan:
         if key not in self._frames:
             frame = self._frames[key] = Frame(dlpack_device)
             for i, argument in enumerate(self._arguments):
-                frame.push(_another(argument) if i == changed else _placed(argument, base, share))
+                frame.push(
+                    _another_number(argument) if i == changed else _place_argument(argument, base, share)
+                )
         return self._frames[key]
 
     def _number(self) -> int:
@@ -98,7 +100,7 @@ class Plan:
             slot = Slot.of_input(name, self._as_taken(name, value), written)
             if written:
                 self._target(slot, self._case.written[name])
-            return slot if written else self._once(slot)
+            return slot if written else self._earlier_slot(slot)
         if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
             slots = [
                 None if item is None else Slot.of_input(f"{name}[{i}]", self._as_taken(name, item), written)
@@ -110,7 +112,7 @@ class Plan:
             return slots
         return value
 
-    def _once(self, slot: Slot) -> Slot:
+    def _earlier_slot(self, slot: Slot) -> Slot:
         """Return an earlier input that is the same tensor, as a call may pass one twice."""
         assert slot.storage is not None
         if slot.size > _LARGEST_SHARED:
@@ -128,7 +130,7 @@ class Plan:
         dtype = dt.name_of(tensor.storage.dtype)
         promoted = self._compute and name not in _NOT_PROMOTED and not self.kernel.flags & MIXED
         if promoted and dtype != self._compute:
-            taken = Tensor.contiguous(converted(tensor.array, self._compute))
+            taken = Tensor.contiguous(convert_array(tensor.array, self._compute))
         if not taken.is_contiguous and not self.kernel.flags & STRIDED:
             taken = Tensor.contiguous(taken.array)
         return taken
@@ -196,7 +198,7 @@ def compute_dtype(schema: Schema, case: Case) -> str:
     return "float32" if names == set(dt.HALVES) else max(dimensioned, key=lambda row: row[2])[3]
 
 
-def converted(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+def convert_array(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     """Convert an array to another dtype, rounded to nearest even."""
     if dt.DTYPES[dtype].kind == "float":
         return rounded(array.astype(np.float64), dtype)
@@ -219,19 +221,19 @@ def _slots(arguments: list[Any]) -> Iterator[Slot]:
             yield from (item for item in argument if isinstance(item, Slot))
 
 
-def _another(number: Any) -> Any:
+def _another_number(number: Any) -> Any:
     """Return another number of the same type; lists item by item."""
     if isinstance(number, list):
-        return [_another(item) for item in number]
+        return [_another_number(item) for item in number]
     if number is None or isinstance(number, bool):
         return number
     return number + 1 if isinstance(number, int) else number / 2
 
 
-def _placed(argument: Any, base: int, share: tuple[Slot, Slot] | None) -> Any:
+def _place_argument(argument: Any, base: int, share: tuple[Slot, Slot] | None) -> Any:
     if isinstance(argument, Slot):
         slot = share[0] if share and argument is share[1] else argument
         return slot.placed(base)
     if isinstance(argument, (list, tuple)):
-        return [_placed(item, base, share) for item in argument]
+        return [_place_argument(item, base, share) for item in argument]
     return argument

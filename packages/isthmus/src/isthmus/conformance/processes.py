@@ -154,7 +154,7 @@ class WorkerProcess:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise self._died() from None
+            raise self._death() from None
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
@@ -167,7 +167,7 @@ class WorkerProcess:
             *lines, self._rest = (self._rest + received).split(b"\n")
             self._lines.extend(lines)
             if ended and not received:  # its children may hold the other end open
-                raise self._died()
+                raise self._death()
             if not self._lines and not ended and time.monotonic() > deadline:
                 self._process.kill()
                 self._process.wait()
@@ -175,7 +175,7 @@ class WorkerProcess:
         answer: dict[str, Any] = json.loads(self._lines.popleft())
         return answer
 
-    def _died(self) -> _Died:
+    def _death(self) -> _Died:
         code = self._process.wait()
         how = _how_it_ended(code)
         self._errors.seek(0)
@@ -220,7 +220,7 @@ def serve(
                     in_vain = False
                     start += error.case
                     after = error.library
-                    done(_crashed(job.blank(job.cases[start]), error))
+                    done(_crash_result(job.blank(job.cases[start]), error))
                     start += not after
     finally:
         if worker:
@@ -274,7 +274,7 @@ def _how_it_ended(code: int) -> str:
     return f"exited with status {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
 
 
-def _crashed(result: CaseResult, error: _Died) -> CaseResult:
+def _crash_result(result: CaseResult, error: _Died) -> CaseResult:
     result.status, result.message = CRASHED, f"the process {error}"
     result.library = error.library or result.library
     return result

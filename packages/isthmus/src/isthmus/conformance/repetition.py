@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.conformance.arrays import Array
-from isthmus.conformance.judge import differing, filled
+from isthmus.conformance.judge import differing, filled_elements
 from isthmus.conformance.memory import POISONS, Slot
 
 
@@ -14,11 +14,11 @@ def count_different(left: Array, right: Any) -> int:
     return int(differing(left, right).sum())
 
 
-def unwritten(slot: Slot, first: Array, second: Array) -> str:
+def describe_unwritten(slot: Slot, first: Array, second: Array) -> str:
     """Report the elements of an output that still held the poison after both calls."""
     if slot.storage is not None or 0 in slot.shape:
         return ""
-    left = filled(slot.view(first), POISONS[0]) & filled(slot.view(second), POISONS[1])
+    left = filled_elements(slot.view(first), POISONS[0]) & filled_elements(slot.view(second), POISONS[1])
     count = int(left.sum())
     if not count:
         return ""
@@ -26,7 +26,7 @@ def unwritten(slot: Slot, first: Array, second: Array) -> str:
     return f"{count} of {left.size} elements were not written, first at [{index}]"
 
 
-def repeated(slot: Slot, first: Array, second: Array) -> str:
+def describe_differences(slot: Slot, first: Array, second: Array) -> str:
     """Report the elements of an output that differ between both calls."""
     count = count_different(slot.view(first), slot.view(second))
     if not count:

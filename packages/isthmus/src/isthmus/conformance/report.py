@@ -104,8 +104,8 @@ def _junit(data: dict[str, Any]) -> bytes:
             _add_case(suite, row)
     for line in data["stale"]:
         suite = ElementTree.SubElement(root, "testsuite", name="known failures", tests="1", failures="1")
-        case = ElementTree.SubElement(suite, "testcase", classname="known failures", name=_clean(line))
-        ElementTree.SubElement(case, "failure", message=_clean(line))
+        case = ElementTree.SubElement(suite, "testcase", classname="known failures", name=_clean_text(line))
+        ElementTree.SubElement(case, "failure", message=_clean_text(line))
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
@@ -114,12 +114,12 @@ def _add_case(suite: ElementTree.Element, row: dict[str, Any]) -> None:
     assert row["status"] in STATUSES
     name = " ".join(filter(None, (row["library"], row["dtype"], row["case"])))
     case = ElementTree.SubElement(
-        suite, "testcase", classname=row["operator"], name=_clean(name), time=f"{row['seconds']:.4f}"
+        suite, "testcase", classname=row["operator"], name=_clean_text(name), time=f"{row['seconds']:.4f}"
     )
     tag = {FAILED: "failure", CRASHED: "error", KNOWN: "skipped", NOT_CLAIMED: "skipped"}.get(row["status"])
     if tag:
-        ElementTree.SubElement(case, tag, message=_clean(row["message"]))
+        ElementTree.SubElement(case, tag, message=_clean_text(row["message"]))
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     return text.translate(_FORBIDDEN)

@@ -62,11 +62,11 @@ def of_outcome(family: str, library: str, case: Case, outcome: Outcome, seconds:
         text += f" + {allowed.accumulate:g} eps x magnitude"
     text = f"{text}: {allowed.reason}" if allowed.reason else text
     place = (family, library, case.operator, case.dtype, case.id, case.layout)
-    errors = (_worst(outcome), _histogram(outcome), text)
+    errors = (_worst_element(outcome), _histogram(outcome), text)
     return CaseResult(*place, outcome.status, outcome.message, seconds, *errors)
 
 
-def _worst(outcome: Outcome) -> dict[str, Any] | None:
+def _worst_element(outcome: Outcome) -> dict[str, Any] | None:
     found = [(label, verdict.worst) for label, verdict in outcome.verdicts if verdict.worst]
     if not found:
         return None

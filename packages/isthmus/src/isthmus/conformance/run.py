@@ -132,17 +132,19 @@ class Runner:
         run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
         run.head["golden"]["coverage"] = coverage(golden)
         self._run_operators(run, golden, unused)
-        run.stale = self._stale(run, golden)
+        run.stale = self._stale_failures(run, golden)
         run.results.sort(key=lambda r: (r.family != DRIVER_FAMILY, r.family, r.operator, r.dtype))
         return run
 
-    def _stale(self, run: Run, golden: Reader) -> list[str]:
+    def _stale_failures(self, run: Run, golden: Reader) -> list[str]:
         """Return stale known failures; in a run with filters, only of operators whose cases it ran."""
         functions = {f"driver::{case.function}" for case in driver_cases()}
         narrowed = self._options.operators or self._options.tier or self._options.libraries
         ran = {result.operator for result in run.results if result.case}
         complete = ran if narrowed else functions | set(golden.operators)
-        return known.stale(self._applicable(run), run.results, complete, functions | set(opset.operators()))
+        return known.stale_entries(
+            self._applicable_failures(run), run.results, complete, functions | set(opset.operators())
+        )
 
     def _found_through(self) -> str:
         has_kernels = bool(self._options.libraries or self._candidate.operators)
@@ -164,7 +166,7 @@ class Runner:
             return CaseResult(DRIVER_FAMILY, "", f"driver::{functions[name]}", "", name)
 
         job = Job([case.name for case in chosen], blank)
-        serve_all(iter([job]), [worker], lambda: self._worker("kernels"), self._done(run))
+        serve_all(iter([job]), [worker], lambda: self._worker("kernels"), self._make_done(run))
         return None
 
     def _run_operators(self, run: Run, golden: Reader, unused: WorkerProcess | None) -> None:
@@ -187,13 +189,13 @@ class Runner:
             run.missing.setdefault(family, []).append(name)
             if self._options.tier in tiers():
                 reason = f"no library has a kernel, which tier {self._options.tier} requires"
-                self._done(run)(_failure(golden, name, reason))
+                self._make_done(run)(_failure(golden, name, reason))
         names = sorted(selected & claimed, key=lambda name: (golden.operators[name].family, name))
         broken: dict[str, str] = {}
         jobs = _jobs(golden, names, min(max(cases // (count * _JOBS_OF_A_WORKER), _FEWEST), _MOST), broken)
-        serve_all(jobs, workers, lambda: self._worker(self._through), self._done(run))
+        serve_all(jobs, workers, lambda: self._worker(self._through), self._make_done(run))
         for name, problem in broken.items():
-            self._done(run)(_failure(golden, name, problem))
+            self._make_done(run)(_failure(golden, name, problem))
         self._refuse_unjudged(run, golden, selected)
 
     def _refuse_unjudged(self, run: Run, golden: Reader, selected: set[str]) -> None:
@@ -202,10 +204,12 @@ class Runner:
             names = {name for name in selected if matches(name, pattern)}
             if names & run.judged:
                 continue
-            for name in sorted(names - {result.operator for result in _bad(run)}):
+            for name in sorted(names - {result.operator for result in _failed_cases(run)}):
                 absent = name in run.missing.get(golden.operators[name].family, ())
                 reason = "no library has a kernel" if absent else "the libraries claim none of its cases"
-                self._done(run)(_failure(golden, name, f"--operators {pattern} judged nothing: {reason}"))
+                self._make_done(run)(
+                    _failure(golden, name, f"--operators {pattern} judged nothing: {reason}")
+                )
 
     def _worker(self, through: str) -> WorkerProcess:
         threads = max(1, (os.cpu_count() or 1) // self._options.jobs)
@@ -216,12 +220,12 @@ class Runner:
         }
         return WorkerProcess(setup, threads)
 
-    def _applicable(self, run: Run) -> list[known.KnownFailure]:
+    def _applicable_failures(self, run: Run) -> list[known.KnownFailure]:
         """Return the known failures of the run's machine, once its libraries are described."""
         return [entry for entry in self._known if entry.applies(run.head)]
 
-    def _done(self, run: Run) -> Callable[[CaseResult], None]:
-        entries = self._applicable(run)
+    def _make_done(self, run: Run) -> Callable[[CaseResult], None]:
+        entries = self._applicable_failures(run)
 
         def done(result: CaseResult) -> None:
             known.mark(entries, result)
@@ -239,7 +243,7 @@ def candidate(driver: str) -> Candidate:
     return search.candidates[0]
 
 
-def _bad(run: Run) -> list[CaseResult]:
+def _failed_cases(run: Run) -> list[CaseResult]:
     return [result for result in run.results if result.status in BAD]
 
 
@@ -257,10 +261,12 @@ def _jobs(golden: Reader, names: Iterable[str], most: int, broken: dict[str, str
             continue
         cases = range(golden.operators[name].cases)
         for start in range(0, len(cases), most):
-            yield Job(cases[start : start + most], partial(_blank, golden, name), name, str(golden.folder))
+            yield Job(
+                cases[start : start + most], partial(_blank_result, golden, name), name, str(golden.folder)
+            )
 
 
-def _blank(golden: Reader, name: str, index: int) -> CaseResult:
+def _blank_result(golden: Reader, name: str, index: int) -> CaseResult:
     case = golden.cases(name)[index]
     return CaseResult(golden.operators[name].family, "", name, case.dtype, case.id, case.layout)
 

@@ -28,14 +28,14 @@ def matching(patterns: Sequence[str], names: Iterable[str]) -> set[str]:
     among = list(names)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in among):
-            hint = f"; did you mean {found}?" if (found := nearest(pattern, among)) else ""
+            hint = f"; did you mean {found}?" if (found := nearest_name(pattern, among)) else ""
             raise UsageError(
                 f"--operators {pattern}: unknown operator{hint}; `isthmus conform list` prints all"
             )
     return {name for name in among if matches(name, *patterns)} if patterns else set(among)
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
+def nearest_name(name: str, names: Sequence[str]) -> str:
     """Return the closest name, preferably another overload of the same operator; "" without a close one."""
     asked = name if "::" in name else f"aten::{name}"
     overloads = [other for other in names if other.partition(".")[0] == asked.partition(".")[0]]

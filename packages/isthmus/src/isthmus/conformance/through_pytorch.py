@@ -61,9 +61,9 @@ class PyTorchTarget:
 
     def calls(self, schema: Schema, case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         """Yield a function that runs a case on the default stream and on another."""
-        yield "pytorch", lambda: self._judged(schema, case)
+        yield "pytorch", lambda: self._judge_case(schema, case)
 
-    def _judged(self, schema: Schema, case: Case) -> Outcome:
+    def _judge_case(self, schema: Schema, case: Case) -> Outcome:
         chip: Any = torch.chip  # type: ignore[attr-defined]
         try:
             first = _Call(schema, case, self._chip).run()
@@ -74,14 +74,14 @@ class PyTorchTarget:
         verdicts = [(label, judge(got, expected, case.tolerance)) for label, got, expected in first.results()]
         problems = [f"{label}: {verdict.problem}" for label, verdict in verdicts if verdict.problem]
         problems += first.modified()
-        problems += self._accepted(schema, case)
+        problems += self._accepted_indices(schema, case)
         for (label, got, expected), (_, again, _) in zip(first.results(), second.results(), strict=True):
             loose = expected.law is not None and expected.law.get("name") == "any"
             if not loose and differing(got, again).any():
                 problems.append(f"{label}: the same call on another stream gave different bits")
         return Outcome("failed" if problems else "passed", "; ".join(problems), verdicts)
 
-    def _accepted(self, schema: Schema, case: Case) -> list[str]:
+    def _accepted_indices(self, schema: Schema, case: Case) -> list[str]:
         """Report an index out of range that is accepted; not for CPU kernels, which are PyTorch's."""
         if _C.driver()["delegate"]:
             return []
@@ -109,7 +109,7 @@ class _Call:
         # torch.manual_seed formats the stack once for each accelerator that PyTorch knows.
         torch.default_generator.manual_seed(_SEED)
         torch.chip.manual_seed(_SEED)  # type: ignore[attr-defined]
-        returned = overload(self._schema.name)(**{**self._given, **self._omitted()})
+        returned = overload(self._schema.name)(**{**self._given, **self._omitted_arguments()})
         if len(self._schema.returns) == len(self._schema.outputs):
             several = len(self._schema.outputs) != 1
             self._outputs = list(returned) if several and returned is not None else [returned]
@@ -151,7 +151,7 @@ class _Call:
             self._storages.append((label, storage, value.storage))
         return storage.as_strided(value.shape, value.strides, value.offset)
 
-    def _omitted(self) -> dict[str, Any]:
+    def _omitted_arguments(self) -> dict[str, Any]:
         """Return arguments that kernels do not take (dtype, device), from the expected results."""
         dtypes = [e.dtype for e in self._case.outputs if isinstance(e, Expected)]
         on_chip = any(isinstance(value, torch.Tensor) for value in self._given.values())

@@ -56,16 +56,16 @@ def torch_records() -> Iterator[dict[str, Any]]:
         yield {"finding": _import_error(error)}
         return
     for subject, check in _CHECKS.items():
-        yield from _announced(subject, check)
+        yield from _announce(subject, check)
 
 
 def driver_records() -> Iterator[dict[str, Any]]:
     """Yield in the child the findings that do not need PyTorch."""
-    yield from _announced("drivers", _unready)
-    yield from _announced("driver", _driver)
+    yield from _announce("drivers", _unready_drivers)
+    yield from _announce("driver", _driver)
 
 
-def _announced(subject: str, check: Check) -> Iterator[dict[str, Any]]:
+def _announce(subject: str, check: Check) -> Iterator[dict[str, Any]]:
     yield {"checking": subject}
     for finding in safely(check, subject, _FIX):
         yield {"finding": finding}
@@ -128,10 +128,10 @@ def _interface_finding(name: str, version: str) -> Finding:
     return ok("interface", text if version == ours else f"{text}; features of the newer version are not used")
 
 
-def _unready() -> Iterator[Finding]:
+def _unready_drivers() -> Iterator[Finding]:
     from isthmus import drivers
 
-    for problem in drivers.unready():
+    for problem in drivers.unready_drivers():
         text, _, remedy = problem.partition("; ")
         yield warning("drivers", text, remedy)
 
@@ -249,7 +249,7 @@ def _routes() -> Iterator[Finding]:
 
 
 _CHECKS: dict[str, Check] = {
-    "drivers": _unready,
+    "drivers": _unready_drivers,
     "core": _core,
     "registration": _registration,
     "interface": _interface,

@@ -33,7 +33,7 @@ def options() -> Iterator[Finding]:
             yield fail("options", text, remedy or "`isthmus env` lists the allowed values")
         elif option.is_set:
             yield ok("options", f"{option.variable}={option.value}")
-    for name in config.unknown():
+    for name in config.unknown_variables():
         yield fail("options", f"{name} is set, but is not an option", "`isthmus env` lists them")
 
 
@@ -55,7 +55,7 @@ def judge(variables: Mapping[str, str]) -> Iterator[Finding]:
         _threads,
         _ranks,
         _preload,
-        _temporary,
+        _check_temporary_folder,
         _paths,
         _vendors,
         _cuda_runtime,
@@ -153,7 +153,7 @@ def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
-def _temporary(variables: Mapping[str, str]) -> Iterator[Finding]:
+def _check_temporary_folder(variables: Mapping[str, str]) -> Iterator[Finding]:
     """Check that TMPDIR exists: Python ignores a missing one, the host chip and other programs do not."""
     folder = variables.get("TMPDIR")
     if folder and not Path(folder).is_dir():
@@ -175,7 +175,7 @@ def _paths(variables: Mapping[str, str]) -> Iterator[Finding]:
                 yield warning(_SUBJECT, text, f"remove the extra {os.pathsep!r} from {name}")
             elif not Path(entry).exists():
                 yield warning(_SUBJECT, f"{name}: {entry}: no such file or folder", f"remove it from {name}")
-    for folder, library in _found(variables, "libtorch*.so"):
+    for folder, library in _folders_with_library(variables, "libtorch*.so"):
         text = f"LD_LIBRARY_PATH: {library} in {folder} overrides PyTorch's own"
         yield fail(_SUBJECT, text, f"remove {folder} from LD_LIBRARY_PATH")
 
@@ -184,7 +184,7 @@ def _vendors(variables: Mapping[str, str]) -> Iterator[Finding]:
     """Check that libraries come from the installation that the vendor's variable names."""
     for name, pattern in _VENDORS.items():
         home = variables.get(name)
-        for folder, library in _found(variables, pattern) if home else ():
+        for folder, library in _folders_with_library(variables, pattern) if home else ():
             if not folder.resolve().is_relative_to(Path(str(home)).resolve()):
                 text = f"LD_LIBRARY_PATH finds {library} in {folder}, but {name} is {home}"
                 yield warning(
@@ -200,13 +200,13 @@ def _cuda_runtime(variables: Mapping[str, str]) -> Iterator[Finding]:
     version = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     text = version.read_text(encoding="utf-8") if version and version.is_file() else ""
     built = re.search(r"^cuda\b.*= '(\d+)", text, re.MULTILINE)
-    for folder, library in _found(variables, "libcudart.so.[0-9]*"):
+    for folder, library in _folders_with_library(variables, "libcudart.so.[0-9]*"):
         if built and library.split(".")[2] != built[1]:
             text = f"LD_LIBRARY_PATH: {folder} has a {library}, PyTorch is built for CUDA {built[1]}"
             yield warning(_SUBJECT, text, f"remove {folder} from LD_LIBRARY_PATH")
 
 
-def _found(variables: Mapping[str, str], pattern: str) -> Iterator[tuple[Path, str]]:
+def _folders_with_library(variables: Mapping[str, str], pattern: str) -> Iterator[tuple[Path, str]]:
     """Yield folders of LD_LIBRARY_PATH, other than PyTorch's, with a library of that name, and its file."""
     for entry in filter(None, variables.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
         folder = Path(entry)

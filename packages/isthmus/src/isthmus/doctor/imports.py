@@ -21,15 +21,15 @@ class _Attempt(NamedTuple):
 
 def with_torch() -> Iterator[Finding]:
     """Import every installed library."""
-    return _examine(_installed())
+    return _examine(_installed_libraries())
 
 
 def without_torch() -> Iterator[Finding]:
     """Import the installed libraries that do not need PyTorch."""
-    return _examine([library for library in _installed() if not library.needs_torch])
+    return _examine([library for library in _installed_libraries() if not library.needs_torch])
 
 
-def _installed() -> list[Library]:
+def _installed_libraries() -> list[Library]:
     return [library for library in LIBRARIES if find(library.module)]
 
 
@@ -49,7 +49,7 @@ def _examine(installed: list[Library]) -> Iterator[Finding]:
 
 
 def _names(libraries: list[Library]) -> str:
-    return ", ".join(f"{one.name} {versions.installed(one.name)}".strip() for one in libraries)
+    return ", ".join(f"{one.name} {versions.installed_version(one.name)}".strip() for one in libraries)
 
 
 def _attempt(libraries: list[Library], environment: dict[str, str]) -> _Attempt:

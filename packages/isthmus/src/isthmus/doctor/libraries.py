@@ -52,11 +52,14 @@ LIBRARIES = (
 
 def examine() -> Iterator[Finding]:
     """Check for missing, incomplete and duplicate packages."""
-    findings = [*each(_SUBJECT, _leftovers, _unfinished, _missing_files, _modules, _doubles, _shadows)]
+    findings = [
+        *each(_SUBJECT, _leftovers, _unfinished_installations, _missing_files, _modules, _doubles, _shadows)
+    ]
     yield from findings
     if not findings:
         yield ok(
-            _SUBJECT, f"{len({name_of(found) for found in installed()})} packages, complete, no duplicates"
+            _SUBJECT,
+            f"{len({name_of(found) for found in installed_distributions()})} packages, complete, no duplicates",
         )
 
 
@@ -83,7 +86,7 @@ def find(module: str) -> ModuleSpec | None:
     return spec
 
 
-def installed() -> Iterable[Distribution]:
+def installed_distributions() -> Iterable[Distribution]:
     """Return the distributions on the search path, without those vendored by setuptools."""
     return distributions(path=[entry for entry in sys.path if Path(entry).name != "_vendor"])
 
@@ -101,7 +104,7 @@ def _leftovers() -> Iterator[Finding]:
             yield warning(_SUBJECT, text, f"delete it: `rm -r {leftover}`")
 
 
-def _unfinished() -> Iterator[Finding]:
+def _unfinished_installations() -> Iterator[Finding]:
     for folder in _folders():
         for found in sorted(folder.glob("*.dist-info")):
             metadata = found / "METADATA"
@@ -112,8 +115,8 @@ def _unfinished() -> Iterator[Finding]:
 
 
 def _missing_files() -> Iterator[Finding]:
-    for distribution in installed():
-        files = _recorded(distribution)
+    for distribution in installed_distributions():
+        files = _recorded_files(distribution)
         missing = [file for file in files if not file.exists()]
         if not missing:
             continue
@@ -122,10 +125,10 @@ def _missing_files() -> Iterator[Finding]:
         text = f"{name} {distribution.version}: {count}, such as {missing[0]}"
         broken = [file for file in missing if file.suffix == ".so" or file.name == "__init__.py"]
         found = fail if broken else warning  # slim images omit files that are not imported
-        yield found(_SUBJECT, text, _again(name, distribution.version))
+        yield found(_SUBJECT, text, _reinstall_command(name, distribution.version))
 
 
-def _recorded(distribution: Distribution) -> list[Path]:
+def _recorded_files(distribution: Distribution) -> list[Path]:
     """Return the files in a distribution's RECORD except .pyc files, which may be deleted."""
     rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
     return [
@@ -133,17 +136,17 @@ def _recorded(distribution: Distribution) -> list[Path]:
     ]
 
 
-def _again(name: str, version: str) -> str:
+def _reinstall_command(name: str, version: str) -> str:
     return f"`pip install --force-reinstall --no-deps {name}=={version}`"
 
 
 def _modules() -> Iterator[Finding]:
     """Check that each library has both metadata and a module, or neither."""
     for library in LIBRARIES:
-        version, spec = versions.installed(library.name), find(library.module)
+        version, spec = versions.installed_version(library.name), find(library.module)
         if version and spec is None:
             text = f"{library.name} {version} is installed, but module {library.module} does not exist"
-            yield fail(_SUBJECT, text, _again(library.name, version))
+            yield fail(_SUBJECT, text, _reinstall_command(library.name, version))
         elif spec is not None and not version:
             text = f"{library.module} is at {_place(spec)} without metadata: unknown version"
             yield warning(_SUBJECT, text, "install it with pip, or remove its folder from PYTHONPATH")
@@ -156,7 +159,7 @@ def _place(spec: ModuleSpec) -> str:
 def _doubles() -> Iterator[Finding]:
     """Find packages with two versions in one folder: the second was installed over the first."""
     places: dict[tuple[str, Path], set[str]] = defaultdict(set)
-    for distribution in installed():
+    for distribution in installed_distributions():
         if name := name_of(distribution):
             folder = Path(str(distribution.locate_file(""))).resolve()
             places[name, folder].add(distribution.version)
@@ -170,12 +173,12 @@ def _shadows() -> Iterator[Finding]:
     """Find modules that are on the search path twice: the first hides the others."""
     for library in LIBRARIES:
         relative = library.module.replace(".", "/")
-        there = [folder for folder in _folders() if _has(folder / relative)]
+        there = [folder for folder in _folders() if _exists(folder / relative)]
         if len(there) > 1:
             hidden = ", ".join(map(str, there[1:]))
             text = f"{library.module} in {there[0]} hides the one in {hidden}"
             yield warning(_SUBJECT, text, f"remove {there[0]} from PYTHONPATH, or uninstall one of them")
 
 
-def _has(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     return (path / "__init__.py").is_file() or path.with_name(f"{path.name}.py").is_file()

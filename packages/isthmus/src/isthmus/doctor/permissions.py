@@ -21,11 +21,11 @@ def examine() -> Iterator[Finding]:
 
 def _files() -> Iterator[Finding]:
     """Check the files of the package and files named by options."""
-    yield from _shipped()
-    yield from _asked(dict(os.environ))
+    yield from _shipped_files()
+    yield from _asked_files(dict(os.environ))
 
 
-def _shipped() -> Iterator[Finding]:
+def _shipped_files() -> Iterator[Finding]:
     package = Path(isthmus.__file__).parent
     shipped = [*package.glob("*.so"), *package.glob("drivers/*/*.toml"), *package.glob("drivers/*/*.so")]
     for file in shipped:
@@ -33,8 +33,8 @@ def _shipped() -> Iterator[Finding]:
             yield fail(_SUBJECT, f"{file} is not readable", f"`chmod a+r {file}`")
 
 
-def _asked(environment: dict[str, str]) -> Iterator[Finding]:
-    for name, file in _named(environment):
+def _asked_files(environment: dict[str, str]) -> Iterator[Finding]:
+    for name, file in _named_files(environment):
         if not file.exists():
             yield fail(
                 "options", f"{name}: {file}: no such file", f"set {name} to an existing file, or unset it"
@@ -43,7 +43,7 @@ def _asked(environment: dict[str, str]) -> Iterator[Finding]:
             yield fail("options", f"{name}: {file} is not readable", f"`chmod u+r {file}`, or unset {name}")
 
 
-def _named(environment: dict[str, str]) -> Iterator[tuple[str, Path]]:
+def _named_files(environment: dict[str, str]) -> Iterator[tuple[str, Path]]:
     for file in filter(None, options.text("libraries", environment).split(os.pathsep)):
         yield "ISTHMUS_LIBRARIES", Path(file)
     route = options.text("route", environment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.doctor.libraries import installed, name_of
+from isthmus.doctor.libraries import installed_distributions, name_of
 from isthmus_common.finding import Finding, fail, ok, warning
 
 _SUBJECT = "requirements"
@@ -36,7 +36,7 @@ def _complaints() -> Iterator[_Complaint]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     packages = {
-        name_of(found): found for found in reversed(list(installed()))
+        name_of(found): found for found in reversed(list(installed_distributions()))
     }  # the first on the path counts
     for package, distribution in sorted(packages.items()):
         for line in distribution.requires or () if package else ():

@@ -22,7 +22,7 @@ def examine() -> Iterator[Finding]:
 
 
 def _isthmus() -> Finding:
-    recorded = installed("isthmus")
+    recorded = installed_version("isthmus")
     if recorded == isthmus.__version__:
         return ok("isthmus", recorded)
     known = f"its installed metadata has version {recorded}" if recorded else "it is not installed"
@@ -32,18 +32,18 @@ def _isthmus() -> Finding:
 
 def _adapted() -> Iterator[Finding]:
     """Check libraries against the versions of Isthmus's extras; torch is reported on its own line."""
-    for line in (metadata.requires("isthmus") if installed("isthmus") else None) or ():
+    for line in (metadata.requires("isthmus") if installed_version("isthmus") else None) or ():
         found = _REQUIREMENT.match(line)
         if not found or found["extra"] in (None, "dev", "torch"):
             continue
         name, wanted = found["name"], found["range"].strip()
-        version = installed(name)
+        version = installed_version(name)
         if version and not is_within(version, wanted):
             text = f"{name} {version}; Isthmus was written for {wanted}"
             yield warning("versions", text, f"`pip install '{name}{wanted}'`")
 
 
-def installed(name: str) -> str:
+def installed_version(name: str) -> str:
     """Return the version of a distribution, or "" if it is not installed or has none."""
     try:
         return metadata.version(name) or ""
@@ -69,9 +69,9 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _plugins() -> Iterator[Finding]:
-    torch = installed("torch")
+    torch = installed_version("torch")
     for name in _LIKE_TORCH:
-        version = installed(name)
+        version = installed_version(name)
         if version and torch and _release(version)[:2] != _release(torch)[:2]:
             wanted = ".".join(map(str, _release(torch)[:2]))
             remedy = f"`pip install '{name}=={wanted}.*'`, or uninstall it"

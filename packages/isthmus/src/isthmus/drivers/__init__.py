@@ -71,7 +71,7 @@ def _entry_points() -> Any:
     return entry_points()  # cached: reading takes milliseconds of `import torch`
 
 
-def installed(group: str) -> list[EntryPoint]:
+def installed_entry_points(group: str) -> list[EntryPoint]:
     """Return the entry points of a group, of every installed package."""
     return list(_entry_points().select(group=group))
 
@@ -85,13 +85,15 @@ def find(asked: str = "") -> Search:
     if os.sep in asked or asked.endswith((".so", ".toml")):
         return _at_path(asked)
     searched: list[str] = []
-    shipped = _shipped(searched)
+    shipped = _shipped_candidates(searched)
     if asked and any(candidate.name == asked for candidate in shipped):
         return Search(tuple(c for c in shipped if c.name == asked), tuple(searched))
     candidates = [*_from_entry_points(searched, asked), *shipped]
     candidates.sort(key=lambda candidate: candidate.name == EMBEDDED)
     if asked:
-        known = {c.name for c in shipped} | {entry.name for entry in installed("isthmus.drivers")}
+        known = {c.name for c in shipped} | {
+            entry.name for entry in installed_entry_points("isthmus.drivers")
+        }
         names = ", ".join(sorted(known)) or "none"
         candidates = [c for c in candidates if c.name == asked]
         problem = f"unknown driver {asked!r}; expected {names}, or the path of a {DESCRIPTION}"
@@ -101,9 +103,9 @@ def find(asked: str = "") -> Search:
     return Search(tuple(candidates), tuple(searched), "" if candidates else problem)
 
 
-def unready() -> list[str]:
+def unready_drivers() -> list[str]:
     """Return a line for each driver whose device is present and whose vendor's library is not."""
-    found = [*_from_entry_points([], ""), *_shipped([])]
+    found = [*_from_entry_points([], ""), *_shipped_candidates([])]
     present = (c for c in found if c.devices and _has_device(c))
     return [problem for candidate in present if (problem := _missing_library(candidate))]
 
@@ -220,19 +222,19 @@ def _at_path(asked: str) -> Search:
         problem = f"{path} is not a file; name a driver or the path of its {DESCRIPTION} or library"
         return Search((), (str(path),), problem)
     try:
-        candidate = _described(path, "path")
+        candidate = _describe_candidate(path, "path")
     except DriverError as error:
         return Search((), (str(path),), str(error))
     return Search((candidate,), (str(path),))
 
 
-def _described(path: Path, origin: str, name: str = "") -> Candidate:
+def _describe_candidate(path: Path, origin: str, name: str = "") -> Candidate:
     if path.suffix == ".toml":
         return read_description(path, origin)
     return Candidate(name or path.stem.removeprefix("libisthmus_"), str(path), origin)
 
 
-def _shipped(searched: list[str]) -> list[Candidate]:
+def _shipped_candidates(searched: list[str]) -> list[Candidate]:
     found = []
     for file in sorted(FOLDER.glob(f"*/{DESCRIPTION}")):
         try:
@@ -250,12 +252,12 @@ def _shipped(searched: list[str]) -> list[Candidate]:
 
 def _from_entry_points(searched: list[str], asked: str) -> list[Candidate]:
     found = []
-    for entry in installed("isthmus.drivers"):
+    for entry in installed_entry_points("isthmus.drivers"):
         if asked and entry.name != asked:
             continue
         place = f"entry point isthmus.drivers {entry.name} = {entry.value}"
         try:
-            candidate = _described(Path(entry.load()()), "entry point", entry.name)
+            candidate = _describe_candidate(Path(entry.load()()), "entry point", entry.name)
         except Exception as error:  # a third-party package; the search continues
             searched.append(f"{place}: {type(error).__name__}: {error}")
             continue

@@ -10,7 +10,7 @@ import numpy
 lock = threading.RLock()  # the interpreter's state is global
 
 
-def _each(function: Callable[..., float]) -> Callable[..., Any]:
+def _elementwise(function: Callable[..., float]) -> Callable[..., Any]:
     """A function of Python floats, for arrays."""
 
     def value(*args: float) -> float:
@@ -46,22 +46,22 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("fast_pow", "pow", "powi"), numpy.power),
     "abs": numpy.abs,
     "cospi": lambda x: numpy.cos(x * numpy.pi),
-    "erf": _each(math.erf),
-    "erfc": _each(math.erfc),
+    "erf": _elementwise(math.erf),
+    "erfc": _elementwise(math.erfc),
     "fdim": lambda x, y: numpy.maximum(x - y, 0),
     "float2int_rn": lambda x: _to_int32(numpy.rint(x)),
     "float2int_rz": lambda x: _to_int32(numpy.trunc(x)),
     "fma": lambda x, y, z: x * y + z,
     "isinfd": numpy.isinf,
     "isnand": numpy.isnan,
-    "lgamma": _each(math.lgamma),
+    "lgamma": _elementwise(math.lgamma),
     "llrint": lambda x: _to_integer(numpy.rint(x)),
     "nearbyint": numpy.rint,
     "rcbrt": lambda x: 1 / numpy.cbrt(x),
-    "remainder": _each(math.remainder),
+    "remainder": _elementwise(math.remainder),
     "round": lambda x: numpy.trunc(x) + numpy.copysign(numpy.abs(x - numpy.trunc(x)) >= 0.5, x),
     "rsqrt": lambda x: 1 / numpy.sqrt(x),
     "sinpi": lambda x: numpy.sin(x * numpy.pi),
     "sqrt_rn": numpy.sqrt,
-    "tgamma": _each(math.gamma),
+    "tgamma": _elementwise(math.gamma),
 }  # fmt: skip

@@ -60,9 +60,9 @@ def _refuse_code(path: Path, name: str, archive: Any) -> None:
     if (lower.startswith(_SAMPLES) or lower.endswith(".pt")) and not _is_plain(archive.get_record(name)):
         raise InferError(f"{path}: {name} has objects other than tensors, which are not loaded")
     if lower.startswith("models/"):
-        from isthmus.infer.program_check import strange
+        from isthmus.infer.program_check import find_strange_text
 
-        if (text := strange(_json(archive, name))) is not None:
+        if (text := find_strange_text(_json(archive, name))) is not None:
             raise InferError(
                 f"{path}: {name} has text that PyTorch may execute, which is not loaded: {text!r:.80}"
             )

@@ -53,7 +53,7 @@ def load(path: Path, device: torch.device) -> Model:
         try:
             return model.run(tensors)
         except Exception as error:
-            raise InferError.because(path, error) from error
+            raise InferError.from_error(path, error) from error
 
     return model._replace(run=run)
 

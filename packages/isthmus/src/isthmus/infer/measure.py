@@ -51,8 +51,8 @@ def measure(
     """
     outputs = [_copy(tensor) for tensor in model.run([tensor.clone() for tensor in inputs])]
     for _ in range(warmup):
-        _timed(model, inputs)
-    times = [_timed(model, inputs) for _ in range(iterations)]
+        _time_run(model, inputs)
+    times = [_time_run(model, inputs) for _ in range(iterations)]
     p50, p90, p99 = (float(ms) for ms in np.percentile(times, [50, 90, 99]) * 1e3)
     batch = inputs[0].shape[0] if inputs and inputs[0].dim() else 1
     rate = iterations / sum(times)
@@ -63,10 +63,10 @@ def _copy(output: Tensor) -> Tensor:
     try:
         return output.clone()
     except RuntimeError as error:
-        raise InferError.because(f"output {list(output.shape)}", error) from error
+        raise InferError.from_error(f"output {list(output.shape)}", error) from error
 
 
-def _timed(model: Model, inputs: list[Tensor]) -> float:
+def _time_run(model: Model, inputs: list[Tensor]) -> float:
     copies = [tensor.clone() for tensor in inputs]
     _wait(model.device)
     start = time.perf_counter()

@@ -15,7 +15,7 @@ class InferError(ValueError):
     """A model or a file of tensors cannot be used; the message is one line."""
 
     @classmethod
-    def because(cls, what: object, error: BaseException) -> InferError:
+    def from_error(cls, what: object, error: BaseException) -> InferError:
         """Return an error with the first line of another one, which may begin with the same thing."""
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         return cls(line if line.startswith(str(what)) else f"{what}: {line}")

@@ -12,8 +12,8 @@ from isthmus.infer.onnx_operators import Attributes, Function
 
 
 def _conv(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    x, padding = _padded(a, x, weight.shape[2:], 0.0)
-    return _convolved(a, x, weight, bias, padding, False)
+    x, padding = _pad(a, x, weight.shape[2:], 0.0)
+    return _convolve(a, x, weight, bias, padding, False)
 
 
 def _conv_transpose(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -21,10 +21,10 @@ def _conv_transpose(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | Non
     pads = a.get("pads", [0] * 2 * n)
     if a["auto_pad"] != "NOTSET" or a.get("output_shape") or pads[:n] != pads[n:]:
         raise NotImplementedError("auto_pad, output_shape or asymmetric pads")
-    return _convolved(a, x, weight, bias, pads[:n], True)
+    return _convolve(a, x, weight, bias, pads[:n], True)
 
 
-def _convolved(
+def _convolve(
     a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], transposed: bool
 ) -> Tensor:
     ones = [1] * (x.dim() - 2)
@@ -33,7 +33,7 @@ def _convolved(
     return torch.convolution(x, weight, bias, stride, padding, dilation, transposed, more, a["group"])
 
 
-def _padded(a: Attributes, x: Tensor, kernel: Any, value: float) -> tuple[Tensor, list[int]]:
+def _pad(a: Attributes, x: Tensor, kernel: Any, value: float) -> tuple[Tensor, list[int]]:
     """Pad what the kernel cannot; return the symmetric padding that is left to it."""
     n = len(kernel)
     auto = a["auto_pad"]
@@ -60,7 +60,7 @@ def _same_pads(a: Attributes, x: Tensor, kernel: Any, at_end: bool) -> list[int]
 
 def _max_pool(a: Attributes, x: Tensor) -> Tensor:
     kernel = a["kernel_shape"]
-    x, padding = _padded(a, x, kernel, -float("inf"))
+    x, padding = _pad(a, x, kernel, -float("inf"))
     ones = [1] * len(kernel)
     function = getattr(F, f"max_pool{len(kernel)}d")
     ceil = bool(a["ceil_mode"])
@@ -75,11 +75,11 @@ def _average_pool(a: Attributes, x: Tensor) -> Tensor:
     counted, ceil = bool(a["count_include_pad"]), bool(a["ceil_mode"])
     function = getattr(F, f"avg_pool{len(kernel)}d")
     strides = a.get("strides", [1] * len(kernel))
-    padded, padding = _padded(a, x, kernel, 0.0)
+    padded, padding = _pad(a, x, kernel, 0.0)
     pooled: Tensor = function(padded, kernel, strides, padding, ceil, counted)
     if padded is not x and not counted:
         pooled = pooled / function(
-            _padded(a, torch.ones_like(x), kernel, 0.0)[0], kernel, strides, padding, ceil
+            _pad(a, torch.ones_like(x), kernel, 0.0)[0], kernel, strides, padding, ceil
         )
     return pooled
 

@@ -37,17 +37,19 @@ def load(path: Path, device: torch.device) -> Model:
     try:
         proto = onnx.load(path)
         opset = next((each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), 0)
-        proto = onnx_values.inlined(proto, opset, _TABLE)
+        proto = onnx_values.inline_functions(proto, opset, _TABLE)
         if opset < OPSET:
             proto = version_converter.convert_version(proto, OPSET)
         module = OnnxModule(proto.graph, max(opset, OPSET), device)
         inputs = [
-            onnx_values.declared(each, device) for each in proto.graph.input if each.name in module.inputs
+            onnx_values.declared_input(each, device)
+            for each in proto.graph.input
+            if each.name in module.inputs
         ]
     except InferError as error:
         raise InferError(f"{path}: {error}") from None
     except Exception as error:  # protobuf, onnx and its C++ converter raise various errors
-        raise InferError.because(f"{path}: not a valid ONNX model", error) from None
+        raise InferError.from_error(f"{path}: not a valid ONNX model", error) from None
     return Model("ONNX model", device, inputs, module.outputs, module)
 
 
@@ -131,7 +133,7 @@ class OnnxModule(nn.Module):
             except NotImplementedError as error:
                 raise InferError(f"{node.label}: not supported: {error}") from error
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
-                raise InferError.because(node.label, error) from error
+                raise InferError.from_error(node.label, error) from error
         if run.repeatable:
             self._known = (shapes, host, moved)  # results for the latest shapes
         return [run.output(name) for name in self.outputs]

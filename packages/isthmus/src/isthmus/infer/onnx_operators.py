@@ -77,7 +77,7 @@ DTYPES: dict[int, torch.dtype] = {
 }
 
 
-def _plain(function: Function) -> Function:
+def _of_inputs_alone(function: Function) -> Function:
     """A function of the inputs alone."""
     return lambda a, *x: function(*x)
 
@@ -320,7 +320,7 @@ _ELEMENTWISE: dict[str, Function] = {
     "Size": lambda x: torch.tensor(x.numel()),
 }
 FUNCTIONS: dict[str, Function] = {
-    **{name: _plain(function) for name, function in _ELEMENTWISE.items()},
+    **{name: _of_inputs_alone(function) for name, function in _ELEMENTWISE.items()},
     "ArgMax": _arg(torch.argmax),
     "ArgMin": _arg(torch.argmin),
     "Cast": _cast,

@@ -16,7 +16,7 @@ from isthmus.infer.model import InferError
 from isthmus.infer.onnx_operators import DTYPES
 
 
-def inlined(model: onnx.ModelProto, opset: int, known: Collection[str]) -> onnx.ModelProto:
+def inline_functions(model: onnx.ModelProto, opset: int, known: Collection[str]) -> onnx.ModelProto:
     """Inline the model's functions, and the standard's but for known operators; adds to the model's attributes.
 
     Args:
@@ -86,7 +86,7 @@ def _dtype(number: int) -> torch.dtype:
     return DTYPES[number]
 
 
-def declared(value: onnx.ValueInfoProto, device: torch.device) -> Input:
+def declared_input(value: onnx.ValueInfoProto, device: torch.device) -> Input:
     """Return the description of an input; the example size of a dynamic dimension is 1."""
     kind = value.type.tensor_type
     sizes = [

@@ -41,7 +41,7 @@ _NUMBERS = frozenset({"Symbol", "Integer", "Float", "Rational"})
 _LARGEST_EXPONENT = 1024
 
 
-def strange(value: Any, key: str = "") -> str | None:
+def find_strange_text(value: Any, key: str = "") -> str | None:
     """Return the first text in a program's JSON that is more than data; None if there is none.
 
     Args:
@@ -54,7 +54,7 @@ def strange(value: Any, key: str = "") -> str | None:
         parts = ((each, key if key in _TEXT and isinstance(each, str) else k) for k, each in value.items())
     else:
         parts = ((each, key) for each in (value if isinstance(value, list) else []))
-    return next((found for each, k in parts if (found := strange(each, k)) is not None), None)
+    return next((found for each, k in parts if (found := find_strange_text(each, k)) is not None), None)
 
 
 def _is_data(text: str, key: str) -> bool:
@@ -68,7 +68,7 @@ def _is_data(text: str, key: str) -> bool:
         nested = json.loads(text)
     except ValueError:
         return False
-    return not isinstance(nested, str) and strange(nested, "nested") is None
+    return not isinstance(nested, str) and find_strange_text(nested, "nested") is None
 
 
 def is_expression(text: str) -> bool:
@@ -138,10 +138,10 @@ def _degree(node: ast.AST) -> float:
             pass
         case _:
             return max(map(_degree, ast.iter_child_nodes(node)), default=1)
-    return math.prod(map(_largest, exponents)) * _degree(base)
+    return math.prod(map(_largest_exponent, exponents)) * _degree(base)
 
 
-def _largest(exponent: ast.AST) -> float:
+def _largest_exponent(exponent: ast.AST) -> float:
     """Return a bound of an exponent, at least 1; of one that is not constant the largest."""
     parts = list(ast.walk(exponent))
     if any(isinstance(each, ast.Name) and each.id not in _NUMBERS - {"Symbol"} for each in parts):

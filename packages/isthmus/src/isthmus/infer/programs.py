@@ -28,11 +28,11 @@ def load(path: Path, device: torch.device) -> Model:
             f"{path}: several models in the archive ({', '.join(packages or exported)}), none named model"
         )
     try:
-        return _package(path, name, device) if packages else _exported(path, device)
+        return _package(path, name, device) if packages else _load_exported(path, device)
     except InferError:
         raise
     except Exception as error:
-        raise InferError.because(path, error) from error
+        raise InferError.from_error(path, error) from error
 
 
 def _package(path: Path, name: str, device: torch.device) -> Model:
@@ -58,7 +58,7 @@ def _cpu() -> str:
     return torch.backends.cpu.get_cpu_capability()
 
 
-def _exported(path: Path, device: torch.device) -> Model:
+def _load_exported(path: Path, device: torch.device) -> Model:
     from torch.export.passes import move_to_device_pass
 
     for each in archive.devices(path):

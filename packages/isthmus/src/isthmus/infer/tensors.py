@@ -105,7 +105,7 @@ def _random(wanted: Input, generator: torch.Generator) -> Tensor:
             return torch.randn(wanted.shape, generator=generator, dtype=drawn).to(dtype)
         return torch.randint(0, 2, wanted.shape, generator=generator).to(dtype)
     except RuntimeError as error:
-        raise InferError.because(f"input {wanted.name} {wanted.shape}", error) from error
+        raise InferError.from_error(f"input {wanted.name} {wanted.shape}", error) from error
 
 
 def select(tensors: dict[str, Tensor], inputs: list[Input] | None, path: Path) -> list[Tensor]:

@@ -104,9 +104,9 @@ class Node:
         agent = elastic.Agent(
             [*torchrun, *self.program],
             self.folder,
-            self._started,
+            self._on_started,
             self.watch.before_end,
-            self._failed,
+            self._report_failure,
             self._failed_elsewhere,
         )
         received = None
@@ -138,7 +138,7 @@ class Node:
         logger.addHandler(handler)
         logger.propagate = False
 
-    def _started(self, ranks: list[Rank], attempt: int) -> None:
+    def _on_started(self, ranks: list[Rank], attempt: int) -> None:
         self.status = 0
         self.watch.start(ranks)
         if not self.quiet:
@@ -149,7 +149,7 @@ class Node:
             where = "" if self.temporary else f": output in {self.folder}"
             self.terminal.print_line(f"{numbers} of {ranks[0].world_size}{again}{where}")
 
-    def _failed(self, failures: dict[int, Any], restarts: int) -> str:
+    def _report_failure(self, failures: dict[int, Any], restarts: int) -> str:
         """Report a failed attempt, given torchrun's failures by local rank; return the first line of the report."""
         self.watch.drain()
         self.has_failed = True

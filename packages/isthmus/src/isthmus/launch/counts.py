@@ -61,7 +61,7 @@ def collect() -> None:
     os.environ[options.variable("counts")] = path
 
 
-def collected() -> Iterator[Counts]:
+def collected_counts() -> Iterator[Counts]:
     """Counts of the child processes that have ended; removes the file."""
     path = Path(options.text("counts"))
     with contextlib.suppress(FileNotFoundError):

@@ -178,18 +178,18 @@ class Agent(LocalElasticAgent):
         if now < self._looks_at:
             return False
         self._looks_at = now + _LOOK
-        if said := _heard(worker_group, _FAILED):
+        if said := _published_failure(worker_group, _FAILED):
             self._before_end()
             self._on_failure_elsewhere(said, False)
             self._remaining_restarts = 0
         # Nodes that number themselves detect by themselves that one of them joins again.
-        elif self._is_static and (said := _heard(worker_group, _AGAIN)):
+        elif self._is_static and (said := _published_failure(worker_group, _AGAIN)):
             self._on_failure_elsewhere(said, self._remaining_restarts > 0)
         return bool(said)
 
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
         if worker_group.state == WorkerState.HEALTHY:  # another node joins again
-            self._on_failure_elsewhere(_heard(worker_group, _AGAIN), True)
+            self._on_failure_elsewhere(_published_failure(worker_group, _AGAIN), True)
         super()._restart_workers(worker_group)
 
     def _tell_nodes(self, worker_group: WorkerGroup, said: str) -> None:
@@ -203,7 +203,7 @@ class Agent(LocalElasticAgent):
                 time.sleep(2 * _LOOK)  # this process may serve the store
 
 
-def _heard(worker_group: WorkerGroup, key: str) -> str:
+def _published_failure(worker_group: WorkerGroup, key: str) -> str:
     """The line that another node published for the failure of this attempt, or ""."""
     if (worker_group.group_world_size or 1) > 1 and worker_group.store is not None:
         with contextlib.suppress(DistError):

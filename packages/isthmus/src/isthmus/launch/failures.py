@@ -174,14 +174,14 @@ def _reports_lost_peer(text: str, record: Record | None) -> bool:
 def _last_lines(rank: Rank, written: str, traceback: list[str], record: Record | None) -> list[str]:
     """The last traceback or stack of a rank, or else the last lines of its standard error, or else of its output."""
     errors = _PREFIX.sub("", written)
-    stack = stacks.last(errors)
+    stack = stacks.last_stack(errors)
     # A rank that is ending because a peer is missing may still be running when it is asked for its stack.
     if stack and not (traceback and _reports_lost_peer("\n".join(traceback), record)):
-        return _shortened([*traceback, _PLACE, *stack])
+        return _shorten([*traceback, _PLACE, *stack])
     if traceback:
-        return _shortened(traceback)
-    recorded = _recorded(rank.error)
-    return _shortened(recorded or errors.splitlines() or _tail(rank.stdout).splitlines(), last=True)
+        return _shorten(traceback)
+    recorded = _recorded_traceback(rank.error)
+    return _shorten(recorded or errors.splitlines() or _tail(rank.stdout).splitlines(), last=True)
 
 
 def _last_traceback(written: str) -> list[str]:
@@ -212,7 +212,7 @@ def _tail(path: Path) -> str:
         return ""
 
 
-def _recorded(path: Path) -> list[str]:
+def _recorded_traceback(path: Path) -> list[str]:
     """The traceback that torchrun's ``record`` decorator wrote."""
     try:
         message = json.loads(path.read_bytes())["message"]
@@ -222,7 +222,7 @@ def _recorded(path: Path) -> list[str]:
         return []
 
 
-def _shortened(lines: list[str], last: bool = False) -> list[str]:
+def _shorten(lines: list[str], last: bool = False) -> list[str]:
     if len(lines) <= _LINES:
         return lines
     return lines[-_LINES:] if last else [*lines[:2], "  ...", *lines[3 - _LINES :]]

@@ -45,7 +45,7 @@ def expect() -> None:
     os.environ[options.variable("announced")] = "1"
 
 
-def expected() -> bool:
+def prints_lines() -> bool:
     """Whether this process prints the lines."""
     return _is_main
 
@@ -144,7 +144,7 @@ def print_end() -> None:
     if _started is None or os.getpid() != _pid:
         return
     found = Counts.of_process(_started)
-    for child in counts.collected():
+    for child in counts.collected_counts():
         found.add(child)
     parts = []
     if is_counted := hasattr(_started.module, "dispatch_stats"):

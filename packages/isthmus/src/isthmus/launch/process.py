@@ -102,7 +102,7 @@ def _enter() -> None:
         start("job")
         return
     try:
-        current = accelerator.current(check=lines.expected())
+        current = accelerator.current(check=lines.prints_lines())
         lines.set_default_device(current)
         if not current.is_cuda:
             proxies.enter(scope, current)
@@ -111,10 +111,10 @@ def _enter() -> None:
         sys.exit(2)
     except (accelerator.NoAccelerator, PatchError) as error:
         sys.exit(f"isthmus: {error}")
-    if lines.expected():
+    if lines.prints_lines():
         lines.print_start(current)
     if options.text("counts") and hasattr(current.module, "is_initialized"):
-        _reporter = counts.Reporter(current, is_child=not lines.expected())
+        _reporter = counts.Reporter(current, is_child=not lines.prints_lines())
     start("job")
 
 

@@ -25,7 +25,9 @@ class RootCause:
 def find_root_cause(failures: list[Failure]) -> RootCause:
     """Find the rank that failed first among the ranks of this node, of which at least one has failed."""
     by_number = {each.rank.rank: each for each in failures}
-    accused = Counter(number for each in failures if each.exit_code for number in _accused(each, failures))
+    accused = Counter(
+        number for each in failures if each.exit_code for number in _accused_ranks(each, failures)
+    )
     own = [each for each in failures if _is_own(each, failures)]
     causes = [each for each in own if not each.is_consequence]
     if causes:
@@ -40,7 +42,7 @@ def find_root_cause(failures: list[Failure]) -> RootCause:
     return RootCause(min(failed, key=lambda each: each.ended_at))
 
 
-def _accused(failure: Failure, failures: list[Failure]) -> frozenset[int]:
+def _accused_ranks(failure: Failure, failures: list[Failure]) -> frozenset[int]:
     """Numbers of the ranks that it reports as missing."""
     lost = {each.rank.rank for each in failures if each.rank.pid in failure.lost_processes}
     return (failure.missing | lost) - {failure.rank.rank}
@@ -75,7 +77,7 @@ def summary(failures: list[Failure], iteration: int | None, seconds: float) -> t
         place.insert(0, _process(rank))
     place += [] if iteration is None else [f"at iteration {iteration}"]
     lines = [
-        f"{_what(cause, failures)} ({', '.join(place)})",
+        f"{_describe_cause(cause, failures)} ({', '.join(place)})",
         *(f"  {hint}" for hint in _hints(cause, shown, failures)),
         *(f"  | {line}" for line in shown.lines),
         f"  complete output: {rank.stderr}, {rank.stdout.name}",
@@ -88,7 +90,7 @@ def _process(rank: Rank) -> str:
     return f"process {rank.pid} on {socket.gethostname()}"
 
 
-def _what(cause: RootCause, failures: list[Failure]) -> str:
+def _describe_cause(cause: RootCause, failures: list[Failure]) -> str:
     guilty = cause.failure
     if guilty is None:
         return f"rank {cause.elsewhere}, on another node, failed first, according to the ranks of this node"

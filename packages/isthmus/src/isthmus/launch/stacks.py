@@ -24,7 +24,7 @@ def listen() -> None:
         faulthandler.register(SIGNAL, all_threads=False)
 
 
-def last(text: str) -> list[str]:
+def last_stack(text: str) -> list[str]:
     """Frames of the last stack in a text, innermost first, without those of the launcher; [] without one."""
     crashes = [found.end() for found in CRASH.finditer(text)]
     start = max(text.rfind(START) + len(START) if START in text else -1, crashes[-1] if crashes else -1)

@@ -59,7 +59,7 @@ def undo() -> None:
         _shim.undo()
 
 
-def left() -> dict[str, str]:
+def unapplied_patches() -> dict[str, str]:
     """Patches that were not applied to the imported Megatron: reasons by target."""
     return dict(_left)
 

@@ -73,8 +73,8 @@ def fused(original: Callable[..., Any]) -> Callable[..., Any]:
         is_packed = packed_seq_params is not None and packed_seq_params.qkv_format == "thd"
         if attention_bias is None and self.softmax_offset is None:
             if is_packed:
-                return _packed(self, query, key, value, attention_mask, packed_seq_params)
-            return _here(self, query, key, value, attention_mask)
+                return _attend_packed(self, query, key, value, attention_mask, packed_seq_params)
+            return _attend_on_rank(self, query, key, value, attention_mask)
         if is_packed:
             raise ValueError("packed sequences do not support an attention bias or softmax offset")
         return original(
@@ -93,7 +93,7 @@ def _is_causal(module: Any) -> bool:
     return module.attn_mask_type.name in ("causal", "padding_causal")
 
 
-def _here(
+def _attend_on_rank(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """Attention of [tokens, batch, heads, features] on one rank; returns [tokens, batch, heads * features]."""
@@ -106,7 +106,7 @@ def _here(
     return _attend(module, q, k, v, settings).transpose(0, 1).flatten(2).contiguous()
 
 
-def _packed(
+def _attend_packed(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, packed: Any
 ) -> torch.Tensor:
     """Attention of packed sequences [tokens, heads, features]; returns [tokens, heads * features]."""

@@ -18,7 +18,7 @@ def explanation() -> tuple[str, bool]:
         core = importlib.import_module("megatron.core")
         for each in table.REPLACEMENTS:
             _import(each.module)
-    left = adaptor.left()
+    left = adaptor.unapplied_patches()
     waiting = {f"sys.meta_path: {each.module}" for each in table.REPLACEMENTS}
     applied = [each for each in patches.active(adaptor.FEATURE) if each.target not in waiting]
     shim = patches.active("shim")

@@ -54,7 +54,7 @@ def stops_early(original: Callable[..., Any]) -> Callable[..., Any]:
     return checkpoint
 
 
-def halved(original: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint_halves(original: Callable[..., Any]) -> Callable[..., Any]:
     """Replacement for ``TransformerLayer.forward``: at level 2, checkpoints attention and MLP separately."""
 
     @functools.wraps(original)

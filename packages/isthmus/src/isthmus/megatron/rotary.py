@@ -29,7 +29,7 @@ def fused(_: Any) -> Callable[..., torch.Tensor]:
         tokens, batch = t.shape[:2]
         angles = freqs[:tokens].flatten(0, 2)
         rows = torch.arange(angles.size(0), device=t.device).view(tokens, -1).expand(tokens, batch)
-        return _rotated(t, angles, rows, interleaved)
+        return _rotate(t, angles, rows, interleaved)
 
     return fused_apply_rotary_pos_emb
 
@@ -67,14 +67,12 @@ def fused_packed(_: Any) -> Callable[..., torch.Tensor]:
             places += torch.where(places < half, cp_rank * half, later)
         if freqs.size(0) == t.size(0) * cp_size:  # one angle per token of the batch, as in Megatron
             places += starts.repeat_interleave(lengths, output_size=t.size(0))
-        return _rotated(t.unsqueeze(1), freqs.flatten(0, 2), places.unsqueeze(1), interleaved).squeeze(1)
+        return _rotate(t.unsqueeze(1), freqs.flatten(0, 2), places.unsqueeze(1), interleaved).squeeze(1)
 
     return fused_apply_rotary_pos_emb_thd
 
 
-def _rotated(
-    heads: torch.Tensor, angles: torch.Tensor, rows: torch.Tensor, interleaved: bool
-) -> torch.Tensor:
+def _rotate(heads: torch.Tensor, angles: torch.Tensor, rows: torch.Tensor, interleaved: bool) -> torch.Tensor:
     """Rotate [tokens, batch, heads, size] by the row of angles of each token and batch."""
     width = angles.size(-1)
     return rotary(heads, angles.cos(), angles.sin(), positions=rows, dim=width, interleaved=interleaved)

@@ -133,7 +133,7 @@ REPLACEMENTS = (
     Replacement(
         f"{_CORE}.transformer.transformer_layer",
         "TransformerLayer.forward",
-        recompute.halved,
+        recompute.checkpoint_halves,
         "--optimize-recomp-communication-level 2: checkpoints the halves of a layer separately",
         ("497ccff2d17a", "c591545d39f8"),
     ),

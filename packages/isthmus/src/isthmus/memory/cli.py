@@ -120,7 +120,7 @@ def replay(
             check_output(output)
         if picture and len(files) > 1:
             raise TraceError(f"--picture {picture}: a picture shows one trace, not {len(files)}; give one")
-        names = _separate(allocator) if allocator else engine.policies()
+        names = _split_names(allocator) if allocator else engine.policies()
         if not names:
             raise TraceError(
                 f"--allocator {allocator!r}: no name given; expected some of {', '.join(engine.policies())}"
@@ -142,7 +142,7 @@ def replay(
             raise TraceError(f"every allocator runs out of memory ({capacity}); give a larger --capacity")
 
 
-def _separate(names: str) -> list[str]:
+def _split_names(names: str) -> list[str]:
     """Split at commas, except before an option (key:value) of the preceding allocator."""
     found: list[str] = []
     for part in filter(None, (part.strip() for part in names.split(","))):

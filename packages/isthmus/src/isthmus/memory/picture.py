@@ -79,7 +79,7 @@ def _panel(axis: Any, trace: Trace, spans: Spans, height: int, colours: Any) -> 
     )
     for end in np.flatnonzero(trace.kind == STEP):
         axis.axvline(end, **_STEP_END)
-    held = reserved(spans, len(trace)) / unit
+    held = reserved_bytes(spans, len(trace)) / unit
     axis.plot(held, **_RESERVED)
     peak = held.max(initial=0)
     axis.set_title(f"{spans.allocator}: at most {peak:.2f} {name} reserved", fontsize=9, loc="left")
@@ -104,7 +104,7 @@ def _legend(figure: Any, axes: Any, events: int, colours: Any) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
 
 
-def reserved(spans: Spans, events: int) -> Array:
+def reserved_bytes(spans: Spans, events: int) -> Array:
     """Return the bytes reserved at each event, int64 [events]."""
     change = np.zeros(events + 1, np.int64)
     np.add.at(change, spans.segments[:, 0], spans.segments[:, 3])

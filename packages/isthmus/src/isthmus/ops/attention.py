@@ -71,7 +71,7 @@ def _heads(tensor: torch.Tensor, tokens: slice, batched: bool, groups: int = 1) 
     return part.transpose(1, 2).to(compute_dtype(tensor)).repeat_interleave(groups, 1)
 
 
-def _hidden(part: _Part, rest: Rest, device: torch.device) -> torch.Tensor:
+def _hidden_keys(part: _Part, rest: Rest, device: torch.device) -> torch.Tensor:
     """Mask of hidden keys: bool, broadcastable to [batch, heads, queries, keys]."""
     queries, keys = part.query.stop - part.query.start, part.key.stop - part.key.start
     row = torch.arange(queries, device=device)[:, None] + (0 if rest.top_left else keys - queries)
@@ -107,7 +107,7 @@ def _scores(
         scores = scores - slopes.to(scores.dtype)[..., None, None] * distance
     if rest.bias is not None:
         scores = scores + _piece(rest.bias, part, queries, keys)
-    return scores.masked_fill(_hidden(part, rest, query.device), -math.inf), slope
+    return scores.masked_fill(_hidden_keys(part, rest, query.device), -math.inf), slope
 
 
 def _factor(query: torch.Tensor, keys: int, part: _Part, rest: Rest) -> torch.Tensor | float:
@@ -175,23 +175,23 @@ def _attention_backward(
             piece = _piece(dbias, part, *ds.shape[-2:])
             piece += ds.sum_to_size(piece.shape)
         ds = ds * rest.scale if slope is None else ds * slope * rest.scale
-        found = (ds @ k, _grouped(ds.transpose(-1, -2) @ q, groups), _grouped(dv, groups))
+        found = (ds @ k, _sum_groups(ds.transpose(-1, -2) @ q, groups), _sum_groups(dv, groups))
         for each, made, tokens in zip(grads, found, (part.query, part.key, part.key), strict=True):
             (each if batched else each[tokens].unsqueeze(0)).copy_(made.transpose(1, 2))
     return *grads, None if dbias is None or rest.bias is None else dbias.to(rest.bias.dtype)
 
 
-def _grouped(grad: torch.Tensor, groups: int) -> torch.Tensor:
+def _sum_groups(grad: torch.Tensor, groups: int) -> torch.Tensor:
     return grad if groups == 1 else grad.unflatten(1, (-1, groups)).sum(2)
 
 
-def _unserved(*arguments: Any) -> str:
+def _why_unserved(*arguments: Any) -> str:
     """Why the fused kernel does not compute these gradients, or ""."""
     return "no kernel computes the gradient of the bias" if arguments[-1] else cpu.floats(*arguments)
 
 
 cpu.add(_attention)
-cpu.add(_attention_backward, _unserved)
+cpu.add(_attention_backward, _why_unserved)
 
 
 class _Attention(torch.autograd.Function):
@@ -291,7 +291,7 @@ def attend(
         _check_pairs(name, each, query, key, lengths)
     _check_slopes(alibi_slopes, query, lengths)
     cu_q, cu_k, longest_q, longest_k = lengths or (None, None, query.shape[1], key.shape[1])
-    query, key, value, cu_q, cu_k = _distinct(query, key, value, cu_q, cu_k)
+    query, key, value, cu_q, cu_k = _without_repeats(query, key, value, cu_q, cu_k)
     scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     if dropout_p and rng is None:
         rng = philox.draw(query.device)
@@ -302,7 +302,7 @@ def attend(
     return apply(_Attention, *arguments)
 
 
-def _distinct(*tensors: torch.Tensor | None) -> list[Any]:
+def _without_repeats(*tensors: torch.Tensor | None) -> list[Any]:
     """The tensors without repeated objects, as ``torch.compile`` requires."""
     found: list[Any] = []
     for each in tensors:

@@ -16,7 +16,7 @@ _CAPABILITIES = ("NO AVX", "DEFAULT", "AVX2", "AVX512")
 
 
 @cache
-def unavailable() -> str:
+def why_unavailable() -> str:
     """Why the kernels cannot run in this process, or "". Loads them on the first call."""
     try:
         from isthmus._build import KERNEL_CAPABILITY as built
@@ -43,11 +43,11 @@ def floats(*arguments: Any) -> str:
 
 def add(operator: Operator, refuses: Callable[..., str] = floats) -> None:
     """Register ``isthmus_cpu::<name>`` as the ``cpu`` implementation of an operator, if the kernels can run."""
-    reason = unavailable()
-    call = _refused if reason else getattr(torch.ops.isthmus_cpu, operator.name).default
+    reason = why_unavailable()
+    call = _refuse if reason else getattr(torch.ops.isthmus_cpu, operator.name).default
     checked = (lambda *_: reason) if reason else refuses
     operator.add(Implementation("cpu", call, lambda device: addressed_by_cpu(device.type), checked))
 
 
-def _refused(*_: Any) -> Any:
+def _refuse(*_: Any) -> Any:
     raise AssertionError("this implementation is unavailable and must not be chosen")

@@ -20,7 +20,7 @@ class Terms(NamedTuple):
     lse_square_scale: float = 0.0
 
 
-def _capped(logits: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
+def _cap(logits: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
     scaled = logits.to(torch.promote_types(logits.dtype, torch.float32)) * scale
     return softcap * torch.tanh(scaled / softcap) if softcap > 0 else scaled
 
@@ -36,7 +36,7 @@ def losses(
     lse_square_scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss and log-sum-exp of each row (operator)."""
-    z, ignored = _capped(logits, logit_scale, softcap), target == ignore_index
+    z, ignored = _cap(logits, logit_scale, softcap), target == ignore_index
     lse = z.logsumexp(-1)
     at_target = z.gather(-1, target.masked_fill(ignored, 0).unsqueeze(-1)).squeeze(-1)
     loss = lse - (1 - label_smoothing) * at_target + (lse_square_scale * lse) * lse  # the square may overflow
@@ -59,7 +59,7 @@ def logit_gradient(
     lse_square_scale: float,
 ) -> torch.Tensor:
     """Gradient of the logits from the gradients of loss and log-sum-exp (operator)."""
-    z, ignored = _capped(logits, logit_scale, softcap), target == ignore_index
+    z, ignored = _cap(logits, logit_scale, softcap), target == ignore_index
     grad = grad.masked_fill(ignored, 0)
     weight = grad * (1 + 2 * lse_square_scale * lse)
     weight = weight if grad_lse is None else weight + grad_lse
@@ -155,7 +155,7 @@ def cross_entropy(
     """
     check("cross_entropy", logits.shape, target, reduction)
     terms = Terms(ignore_index, label_smoothing, logit_scale, softcap or 0.0, lse_square_scale)
-    inplace = inplace_backward and not torch.compiler.is_compiling() and not _expanded(logits)
+    inplace = inplace_backward and not torch.compiler.is_compiling() and not _is_expanded(logits)
     loss, lse = apply(_CrossEntropy, logits, target.long(), terms, inplace)
     found = [reduced(loss, target, ignore_index, reduction)]
     if return_z_loss:
@@ -165,7 +165,7 @@ def cross_entropy(
     return tuple(found) if len(found) > 1 else found[0]
 
 
-def _expanded(tensor: torch.Tensor) -> bool:
+def _is_expanded(tensor: torch.Tensor) -> bool:
     return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 

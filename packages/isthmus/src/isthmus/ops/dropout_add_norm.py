@@ -19,7 +19,7 @@ def _factor(
     return factor if layerscale is None else factor * layerscale.to(kind)
 
 
-def _kept(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def _mask_values(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return values if mask is None else values.masked_fill(~mask, 0)
 
 
@@ -38,7 +38,7 @@ def _norm(
     wide_sum: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     kind = compute_dtype(input)
-    total = _kept(input.to(kind) * _factor(kind, rowscale, layerscale, p), mask)
+    total = _mask_values(input.to(kind) * _factor(kind, rowscale, layerscale, p), mask)
     total = total if residual is None else total + residual
     mean = total.mean(-1, keepdim=True)
     mean = torch.zeros_like(mean) if rms else mean
@@ -72,10 +72,10 @@ def _norm_backward(
     centred = slope if rms else slope - slope.mean(-1, keepdim=True)
     total = rstd * (centred - hat * (slope * hat).mean(-1, keepdim=True))
     total = total if grad_sum is None else total + grad_sum
-    dx = _kept(total * _factor(kind, rowscale, layerscale, p), mask)
+    dx = _mask_values(total * _factor(kind, rowscale, layerscale, p), mask)
     scales = None
     if layerscale is not None and input is not None:
-        scales = _over_rows(_kept(total * _factor(kind, rowscale, None, p), mask) * input)
+        scales = _over_rows(_mask_values(total * _factor(kind, rowscale, None, p), mask) * input)
     biases = _over_rows(wide) if with_bias else None
     before = total.to(sum.dtype) if with_residual else None
     return dx.to(grad.dtype), before, _over_rows(wide * hat), biases, scales

@@ -100,7 +100,7 @@ def flash_attn_kvpacked_func(
     return_attn_probs: bool = False,
 ) -> _Out:
     """:func:`flash_attn_func` with k and v as kv, [batch, keys, 2, key heads, features]."""
-    k, v = _unpacked("kv", kv, 2, 5)
+    k, v = _unpack("kv", kv, 2, 5)
     options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     return _attend(q, k, v, *options)
 
@@ -117,7 +117,7 @@ def flash_attn_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> _Out:
     """:func:`flash_attn_func` with q, k and v as qkv, [batch, tokens, 3, heads, features]."""
-    q, k, v = _unpacked("qkv", qkv, 3, 5)
+    q, k, v = _unpack("qkv", qkv, 3, 5)
     options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     return _attend(q, k, v, *options)
 
@@ -190,7 +190,7 @@ def flash_attn_varlen_kvpacked_func(
     return_attn_probs: bool = False,
 ) -> _Out:
     """:func:`flash_attn_varlen_func` with k and v as kv, [key tokens, 2, key heads, features]."""
-    k, v = _unpacked("kv", kv, 2, 4)
+    k, v = _unpack("kv", kv, 2, 4)
     options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     return _attend(q, k, v, *options, (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k))
 
@@ -209,12 +209,12 @@ def flash_attn_varlen_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> _Out:
     """:func:`flash_attn_varlen_func` with q, k and v as qkv, [tokens, 3, heads, features]."""
-    q, k, v = _unpacked("qkv", qkv, 3, 4)
+    q, k, v = _unpack("qkv", qkv, 3, 4)
     options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     return _attend(q, k, v, *options, (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen))
 
 
-def _unpacked(name: str, packed: torch.Tensor, count: int, rank: int) -> tuple[torch.Tensor, ...]:
+def _unpack(name: str, packed: torch.Tensor, count: int, rank: int) -> tuple[torch.Tensor, ...]:
     if packed.dim() != rank or packed.shape[-3] != count:
         raise ValueError(
             f"flash_attn: {name} has shape {tuple(packed.shape)}; it must have {rank} dimensions, the third from the "
@@ -275,11 +275,11 @@ class FlashCrossAttention(nn.Module):
         )  # fmt: skip
         given = (cu_seqlens, cu_seqlens_k, max_seqlen, max_seqlen_k)
         if all(each is None for each in given):
-            k, v = _unpacked("kv", kv, 2, 5)
+            k, v = _unpack("kv", kv, 2, 5)
             return _attend(q, k, v, *options)
         if any(each is None for each in given):
             raise ValueError(
                 "FlashCrossAttention: packed sequences need cu_seqlens, max_seqlen, cu_seqlens_k and max_seqlen_k"
             )
-        k, v = _unpacked("kv", kv, 2, 4)
+        k, v = _unpack("kv", kv, 2, 4)
         return _attend(q, k, v, *options, given)

@@ -63,23 +63,23 @@ def flash_attention(
     if io_layout not in ("BNSD", "BSH", "SBH"):
         raise ValueError(f"flash_attention: io_layout is {io_layout!r}; expected BNSD, BSH or SBH")
     longest = max(_tokens(q, io_layout), _tokens(k, io_layout))
-    _only("q_scale", q_scale, q_scale == 1)
-    _only("pre_tokens", pre_tokens, pre_tokens >= longest, "express the window in atten_mask")
-    _only(
+    _require_served("q_scale", q_scale, q_scale == 1)
+    _require_served("pre_tokens", pre_tokens, pre_tokens >= longest, "express the window in atten_mask")
+    _require_served(
         "next_tokens",
         next_tokens,
         next_tokens == 1 or next_tokens >= longest,
         "express the window in atten_mask",
     )
-    _only("precise_mode", precise_mode, precise_mode == 0)
-    _only("groups", groups, groups == -1, "pass k and v with their own number of heads")
+    _require_served("precise_mode", precise_mode, precise_mode == 0)
+    _require_served("groups", groups, groups == -1, "pass k and v with their own number of heads")
     return fusion_attention(
         q, k, v, head_num, io_layout, pse=alibi_mask, atten_mask=atten_mask, scale=scale, keep_prob=keep_prob,
         pse_type=0,
     )  # fmt: skip
 
 
-def _only(name: str, value: object, served: bool, remedy: str = "omit it") -> None:
+def _require_served(name: str, value: object, served: bool, remedy: str = "omit it") -> None:
     if not served:
         raise NotImplementedError(f"flash_attention: {name}={value} is not supported; {remedy}")
 
@@ -149,7 +149,7 @@ def fusion_attention(
         raise ValueError(
             f"fusion_attention: input_layout is {input_layout!r}; expected one of {', '.join(_LAYOUTS)}"
         )
-    q, k, v = _separated(query, key, value, head_num, input_layout)
+    q, k, v = _separate_heads(query, key, value, head_num, input_layout)
     bias = None if pse is None else _pairs(pse.to(q.dtype) if pse.dtype != q.dtype else pse)
     hidden = atten_mask is not None
     out, _ = attend(
@@ -161,7 +161,7 @@ def fusion_attention(
         **(_window(sparse_mode, pre_tockens, next_tockens) if hidden else {}),
         dropout_p=1 - keep_prob,
     )  # fmt: skip
-    return _joined(out, input_layout)
+    return _join_heads(out, input_layout)
 
 
 def _window(mode: int, before: int, after: int) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _tokens(tensor: torch.Tensor, layout: str) -> int:
     return tensor.shape[layout.index("S")]
 
 
-def _separated(query: Any, key: Any, value: Any, heads: int, layout: str) -> tuple[torch.Tensor, ...]:
+def _separate_heads(query: Any, key: Any, value: Any, heads: int, layout: str) -> tuple[torch.Tensor, ...]:
     """[batch, tokens, heads, features] of each, or [tokens, heads, features] of TND."""
     for name, each in (("query", query), ("key", key), ("value", value)):
         if each.dim() != len(layout):
@@ -202,7 +202,7 @@ def _separated(query: Any, key: Any, value: Any, heads: int, layout: str) -> tup
     return query, key, value
 
 
-def _joined(out: torch.Tensor, layout: str) -> torch.Tensor:
+def _join_heads(out: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "BSH":
         return out.flatten(2)
     if layout == "SBH":

@@ -41,14 +41,14 @@ def grad_norm(grads: Iterable[torch.Tensor], norm_type: float = 2.0) -> torch.Te
     grads = list(grads)
     if any(hasattr(each, "full_tensor") for each in grads):  # distributed tensors: each rank has a part
         norms = [torch.linalg.vector_norm(each, norm_type, dtype=compute_dtype(each)) for each in grads]
-        return torch.linalg.vector_norm(torch.stack([_whole(each) for each in norms]), norm_type)
+        return torch.linalg.vector_norm(torch.stack([_whole_tensor(each) for each in norms]), norm_type)
     totals = [_grad_norm(each, float(norm_type))[0] for each in by_device(grads)]
     if len(totals) < 2:
         return totals[0] if totals else torch.zeros(())
     return torch.linalg.vector_norm(torch.stack([each.to(totals[0].device) for each in totals]), norm_type)
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def _whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 

@@ -93,7 +93,7 @@ class _Reduced(torch.autograd.Function):
             grads = _losses(hidden, weight, bias, target, each, *ctx.rest)[2:]
         if not _is_one(grad):
             grads = [None if made is None else made.mul_(grad) for made in grads]
-        return (*_like(grads, bias), None, None, None)
+        return (*_grads_like(grads, bias), None, None, None)
 
 
 class _EachRow(torch.autograd.Function):
@@ -112,7 +112,7 @@ class _EachRow(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
         hidden, weight, bias, target = ctx.saved_tensors
         grads = _losses(hidden, weight, bias, target, grad, *ctx.rest)[2:]
-        return (*_like(grads, bias), None, None)
+        return (*_grads_like(grads, bias), None, None)
 
 
 def _is_one(grad: torch.Tensor) -> bool:
@@ -122,7 +122,7 @@ def _is_one(grad: torch.Tensor) -> bool:
     return grad.item() == 1
 
 
-def _like(grads: Any, bias: torch.Tensor | None) -> tuple[Any, ...]:
+def _grads_like(grads: Any, bias: torch.Tensor | None) -> tuple[Any, ...]:
     hidden, weight, made = grads
     return hidden, weight, made if made is None or bias is None else made.to(bias.dtype)
 

@@ -21,7 +21,7 @@ def function(name: str) -> Callable[..., Any]:
         if not schema.outputs:
             return None
         values = {a.name: v for a, v in zip(schema.arguments, arguments, strict=False)} | named
-        seen = {key: _seen(value) for key, value in values.items()}
+        seen = {key: _to_meta(value) for key, value in values.items()}
         shapes, kinds = rules.evaluate(operator.shape, seen), rules.evaluate(operator.dtype, seen)
         device = _device(name, values.values())
         if len(schema.outputs) == 1:
@@ -31,10 +31,10 @@ def function(name: str) -> Callable[..., Any]:
     return kernel
 
 
-def _seen(value: Any) -> Any:
+def _to_meta(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _Seen(tuple(value.shape), str(value.dtype).removeprefix("torch."))
-    return [_seen(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_to_meta(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _device(name: str, values: Iterable[Any]) -> torch.device:

@@ -58,12 +58,12 @@ def _refuses(params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Te
     if any(each.dtype != torch.float32 for each in masters) or (masters and params[0].dtype == torch.float64):
         return "no kernel for master weights that are not float32"
     for param, grad, mean, square in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
-        if not _served(param.dtype, grad.dtype, mean.dtype) or square.dtype != mean.dtype:
+        if not _is_served(param.dtype, grad.dtype, mean.dtype) or square.dtype != mean.dtype:
             return f"no kernel for {param.dtype} with a gradient of {grad.dtype} and a state of {mean.dtype}"
     return ""
 
 
-def _served(param: torch.dtype, grad: torch.dtype, state: torch.dtype) -> bool:
+def _is_served(param: torch.dtype, grad: torch.dtype, state: torch.dtype) -> bool:
     if param == torch.float64:
         return grad == state == torch.float64
     if param not in cpu.FLOATS or grad not in cpu.FLOATS or grad == torch.float64:
@@ -233,7 +233,7 @@ class AdamW(torch.optim.AdamW):
         ]
         norm = self._norm(scale, found)
         for group, device, used, grads in parts:
-            self._update(group, used, grads, *[_on(each, device) for each in (norm, scale, found)])
+            self._update(group, used, grads, *[_move_to(each, device) for each in (norm, scale, found)])
         return loss
 
     def _norm(self, scale: torch.Tensor | None, found: torch.Tensor | None) -> torch.Tensor | None:
@@ -309,5 +309,5 @@ def _by_device(params: Tensors) -> dict[torch.device, Tensors]:
     return found
 
 
-def _on(value: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+def _move_to(value: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
     return None if value is None else value.to(device, non_blocking=True)

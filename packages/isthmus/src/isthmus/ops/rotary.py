@@ -29,7 +29,7 @@ def _rotary(
         part = tensor.narrow(3 - seq_dim, 0, count)
         first, second = (_rows(table, positions, tensor, seq_dim) for table in (cos, sin))
         out = tensor.clone(memory_format=torch.contiguous_format)
-        done = _rotated(part[..., :dim], first, second, interleaved, conjugate)
+        done = _rotate(part[..., :dim], first, second, interleaved, conjugate)
         out.narrow(3 - seq_dim, 0, count)[..., :dim].copy_(done)
         return out
 
@@ -61,7 +61,7 @@ def _rows(
     return table.unsqueeze(3 - seq_dim)
 
 
-def _rotated(
+def _rotate(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool, conjugate: bool
 ) -> torch.Tensor:
     """Rotate all elements of the last dimension, in float32 or wider."""

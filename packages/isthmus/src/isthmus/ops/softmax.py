@@ -10,7 +10,7 @@ from isthmus.ops import cpu
 from isthmus.ops.registration import apply, operator
 
 
-def _hidden(scores: torch.Tensor) -> torch.Tensor:
+def _causal_mask(scores: torch.Tensor) -> torch.Tensor:
     """Causal mask, bool [queries, keys], True where hidden; the last query sees all keys."""
     queries, keys = scores.shape[-2:]
     everything = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
@@ -23,13 +23,13 @@ def _softmax(input: torch.Tensor, mask: torch.Tensor | None, scale: float, causa
     if mask is not None:
         wide = wide.masked_fill(mask, float("-inf"))
     if causal:
-        wide = wide.masked_fill(_hidden(input), float("-inf"))
+        wide = wide.masked_fill(_causal_mask(input), float("-inf"))
     if not input.numel():
         return torch.empty_like(input, memory_format=torch.contiguous_format)
     masked_out = wide.amax(-1, keepdim=True) == float("-inf")
     out = wide.softmax(-1).masked_fill(masked_out, 0)
     # Masked elements of a NaN row are 0, because the fused kernels do not read them.
-    return (out.masked_fill(_hidden(input), 0) if causal else out).to(input.dtype)
+    return (out.masked_fill(_causal_mask(input), 0) if causal else out).to(input.dtype)
 
 
 @operator("scaled_masked_softmax_backward")
@@ -37,7 +37,7 @@ def _softmax_backward(grad: torch.Tensor, out: torch.Tensor, scale: float, causa
     kind = torch.promote_types(out.dtype, torch.float32)
     slope, wide = grad.to(kind), out.to(kind)
     if causal:  # the fused kernels do not read masked elements
-        slope, wide = slope.masked_fill(_hidden(out), 0), wide.masked_fill(_hidden(out), 0)
+        slope, wide = slope.masked_fill(_causal_mask(out), 0), wide.masked_fill(_causal_mask(out), 0)
     product = slope * wide
     return ((product - wide * product.sum(-1, keepdim=True)) * scale).to(out.dtype)
 

@@ -84,7 +84,7 @@ def schema_of(name: str) -> Schema:
     try:
         return parse(records()[name]["schema"])
     except KeyError:
-        raise UnknownOperator(_unknown(name)) from None
+        raise UnknownOperator(_unknown_error(name)) from None
 
 
 @cache
@@ -103,7 +103,7 @@ def canonical(overload: str) -> str | None:
     return _variants().get(overload)
 
 
-def _unknown(name: str) -> str:
+def _unknown_error(name: str) -> str:
     served = canonical(name)
     if served:
         return f"{name} is implemented by the kernel of {served}; register that"

@@ -69,7 +69,7 @@ def torch_arguments(case: Case, upcast: bool, device: str = "cpu") -> dict[str, 
             return [convert(name, base, item) for item in value]
         if isinstance(value, Array):
             tensor = to_torch(value, device)
-            return _widest(tensor) if upcast else tensor
+            return _widen(tensor) if upcast else tensor
         if base == "ScalarType" and value is not None:
             kind = getattr(torch, value)
             return torch.float64 if upcast and kind.is_floating_point else kind
@@ -84,7 +84,7 @@ def torch_arguments(case: Case, upcast: bool, device: str = "cpu") -> dict[str, 
     }
 
 
-def _widest(tensor: torch.Tensor) -> torch.Tensor:
+def _widen(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     if tensor.is_complex():
@@ -116,7 +116,7 @@ def call(
     return (list(result) if len(schema.returns) > 1 else [result]), written
 
 
-def observed(case: Case) -> list[Any]:
+def observe_outputs(case: Case) -> list[Any]:
     """PyTorch's outputs in the tested dtype, for their shapes and dtypes; on meta, else on the CPU."""
     if not schema_of(case.operator).outputs:
         return []
@@ -130,7 +130,7 @@ def observed(case: Case) -> list[Any]:
     raise RuntimeError(f"{case.id}: PyTorch rejects the call: {reason}")
 
 
-def expected(operator: Operator, case: Case) -> Expected:
+def compute_expected(operator: Operator, case: Case) -> Expected:
     """Compute the reference results, and check the rules for shapes and dtypes.
 
     Raises:
@@ -141,9 +141,9 @@ def expected(operator: Operator, case: Case) -> Expected:
 
     # PyTorch's meta kernels reject invalid calls of its operators, the references those of extensions, whose kernels
     # trust their arguments.
-    seen = [] if operator.package else observed(case)
+    seen = [] if operator.package else observe_outputs(case)
     outputs, written = call(operator.reference or overload(case.operator), torch_arguments(case, True), case)
-    seen = observed(case) if operator.package else seen
+    seen = observe_outputs(case) if operator.package else seen
     if [item is None for item in seen] != [item is None for item in outputs]:
         raise RuntimeError(f"{case.id}: PyTorch's call and the reference differ in which outputs are None")
     kinds = [_mapped(_dtype_name, item) for item in seen]

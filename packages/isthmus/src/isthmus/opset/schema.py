@@ -103,7 +103,7 @@ def parse(text: str) -> Schema:
     if not head:
         raise SchemaError(f"not a schema (expected name.overload(...) -> ...): {text!r}")
     space, base, overload = head.group(1) or "aten::", head.group(2), head.group(3)
-    close = _closing(text, head.end() - 1)
+    close = _find_closing(text, head.end() - 1)
     arrow = text[close + 1 :].strip()
     if not arrow.startswith("->"):
         raise SchemaError(f"no '->' after the arguments: {text!r}")
@@ -150,7 +150,7 @@ def _before_default(text: str) -> tuple[str, str, str]:
     return declared, space, f"{name}={default}"
 
 
-def _closing(text: str, start: int) -> int:
+def _find_closing(text: str, start: int) -> int:
     depth = 0
     for i in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[i], 0)

@@ -186,23 +186,23 @@ class StoreServer:
 
     def _on_compare_set(self, client: _Client) -> Parser:
         key, expected = (yield from _bytes()), (yield from _bytes())
-        client.send(_packed(self._compare_set(key, expected, (yield from _bytes()))))
+        client.send(_pack(self._compare_set(key, expected, (yield from _bytes()))))
 
     def _on_add(self, client: _Client) -> Parser:
         key = yield from _bytes()
         client.send(_INTEGER.pack(self._add(key, *_INTEGER.unpack((yield 8)))))
 
     def _on_get(self, client: _Client) -> Parser:
-        client.send(_packed(self._values.get((yield from _bytes()), b"")))
+        client.send(_pack(self._values.get((yield from _bytes()), b"")))
 
     def _on_multi_get(self, client: _Client) -> Parser:
-        client.send(b"".join(_packed(self._values.get(key, b"")) for key in (yield from _many())))
+        client.send(b"".join(_pack(self._values.get(key, b"")) for key in (yield from _read_many())))
 
     def _on_check(self, client: _Client) -> Parser:
-        client.send(_NOT_READY if self._missing((yield from _many())) else _READY)
+        client.send(_NOT_READY if self._missing_keys((yield from _read_many())) else _READY)
 
     def _on_wait(self, client: _Client) -> Parser:
-        self._wait(client, self._missing((yield from _many())))
+        self._wait(client, self._missing_keys((yield from _read_many())))
 
     def _on_cancel_wait(self, client: _Client) -> Parser:
         self._forget(client)
@@ -218,7 +218,7 @@ class StoreServer:
         yield from ()
 
     def _on_list_keys(self, client: _Client) -> Parser:
-        client.send(_COUNT.pack(len(self._values)) + b"".join(map(_packed, self._values)))
+        client.send(_COUNT.pack(len(self._values)) + b"".join(map(_pack, self._values)))
         yield from ()
 
     def _on_delete_key(self, client: _Client) -> Parser:
@@ -231,7 +231,7 @@ class StoreServer:
 
     def _on_queue_pop(self, client: _Client) -> Parser:
         queue = self._queues[(yield from _bytes())]
-        client.send(_INTEGER.pack(len(queue)) + (_packed(queue.popleft()) if queue else b""))
+        client.send(_INTEGER.pack(len(queue)) + (_pack(queue.popleft()) if queue else b""))
 
     def _on_queue_len(self, client: _Client) -> Parser:
         client.send(_INTEGER.pack(len(self._queues[(yield from _bytes())])))
@@ -255,7 +255,7 @@ class StoreServer:
         self._set(key, b"%d" % total)
         return total
 
-    def _missing(self, keys: Iterable[bytes]) -> set[bytes]:
+    def _missing_keys(self, keys: Iterable[bytes]) -> set[bytes]:
         return {key for key in keys if key not in self._values and not self._queues.get(key)}
 
     def _wait(self, client: _Client, missing: set[bytes]) -> None:
@@ -364,7 +364,7 @@ def _bytes() -> Generator[int, bytes, bytes]:
     return (yield (yield from _count()))
 
 
-def _many() -> Generator[int, bytes, list[bytes]]:
+def _read_many() -> Generator[int, bytes, list[bytes]]:
     """Read several keys."""
     keys = []
     for _ in range((yield from _count())):
@@ -372,7 +372,7 @@ def _many() -> Generator[int, bytes, list[bytes]]:
     return keys
 
 
-def _packed(value: bytes) -> bytes:
+def _pack(value: bytes) -> bytes:
     return _COUNT.pack(len(value)) + value
 
 

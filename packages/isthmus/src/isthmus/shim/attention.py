@@ -15,13 +15,13 @@ def install(scope: Scope) -> None:
     """Add the accelerator's backends to a selection of fused backends, all of which may be CUDA's."""
     scope.replace(
         "torch.nn.attention._sdpa_kernel",
-        _admitting,
+        _admit_accelerator,
         "sdpa_kernel(EFFICIENT_ATTENTION) and others name kernels that only CUDA has",
         expects=("backends", "set_priority"),
     )
 
 
-def _admitting(original: Callable[..., None]) -> Callable[..., None]:
+def _admit_accelerator(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def choose(backends: Iterable[SDPBackend], set_priority: bool = False) -> None:
         chosen = list(backends)

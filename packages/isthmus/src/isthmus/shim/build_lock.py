@@ -22,7 +22,7 @@ _AGAIN = 60.0  # seconds between two lines
 _FORGOTTEN = 600.0  # seconds; a lock without a name may be that of another machine
 
 
-def improved(original: Any) -> Any:
+def improve_lock(original: Any) -> Any:
     """Return the class to use in place of ``torch.utils.file_baton.FileBaton``."""
     if hasattr(original, "_isthmus_progress"):
         return original
@@ -41,7 +41,7 @@ def improved(original: Any) -> Any:
             return True
 
         def _take(self, path: Path) -> bool:
-            with _alone(path.parent):
+            with _exclude_others(path.parent):
                 if not original.try_acquire(self):
                     if _is_held(path):
                         return False
@@ -53,14 +53,14 @@ def improved(original: Any) -> Any:
 
         def release(self) -> None:
             self._isthmus_progress.close()
-            with _alone(Path(self.lock_file_path).parent):  # closed and removed in one step
+            with _exclude_others(Path(self.lock_file_path).parent):  # closed and removed in one step
                 original.release(self)
 
     return BuildLock
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _exclude_others(folder: Path) -> Iterator[None]:
     """Exclude the other processes that look at the lock in this folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

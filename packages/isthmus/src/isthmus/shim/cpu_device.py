@@ -65,11 +65,11 @@ def get_device_properties(device: Any = None) -> SimpleNamespace:
 
 
 @contextlib.contextmanager
-def _anywhere(value: Any) -> Iterator[None]:
+def _any_device(value: Any) -> Iterator[None]:
     yield
 
 
-device = device_of = stream = _anywhere
+device = device_of = stream = _any_device
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:

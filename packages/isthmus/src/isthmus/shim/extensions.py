@@ -40,7 +40,7 @@ def replace_lock(scope: Scope) -> None:
 
     scope.replace(
         f"{MODULE}.FileBaton",
-        build_lock.improved,
+        build_lock.improve_lock,
         "a build that is killed leaves a lock that others wait for; a long one prints nothing",
         expects=("lock_file_path",),
     )

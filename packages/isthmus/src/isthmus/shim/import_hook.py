@@ -22,7 +22,7 @@ from isthmus_common.patches import Scope
 
 
 @functools.cache
-def _installed() -> tuple[Path, ...]:
+def _installed_folders() -> tuple[Path, ...]:
     """Folders of installed code: the standard library, site-packages, the packages of Isthmus."""
     names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     folders = [sysconfig.get_path(name) for name in names]
@@ -39,7 +39,7 @@ def is_users(path: str) -> bool:
     places = (Path(path).absolute(), Path(path).resolve())
     if any({"site-packages", "dist-packages"} & set(place.parts) for place in places):
         return False
-    return not any(place.is_relative_to(folder) for place in places for folder in _installed())
+    return not any(place.is_relative_to(folder) for place in places for folder in _installed_folders())
 
 
 class Loader(SourceFileLoader):
@@ -80,7 +80,7 @@ def _read(path: str) -> bytes:
 
 def install(scope: Scope) -> None:
     """Rewrite the user's modules on import."""
-    _installed()  # sysconfig imports a module itself (CPython 3.13), so not within an import
+    _installed_folders()  # sysconfig imports a module itself (CPython 3.13), so not within an import
     names.offer()
     scope.record(f"builtins: {', '.join(names.NAMES)}", "called by rewritten source", names.withdraw)
     finder = Finder()

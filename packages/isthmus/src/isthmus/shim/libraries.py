@@ -146,13 +146,13 @@ def _flash_linear_attention(scope: Scope, device_type: str) -> None:
     """Rewrite the method that compares ``device.type`` with the names of other devices, as a user's own is."""
     scope.replace(
         "fla.modules.fused_cross_entropy.ops.FusedCrossEntropyLoss.forward",
-        _rewritten,
+        _rewrite,
         "supports listed device names only",
         expects=("self", "input", "target"),
     )
 
 
-def _rewritten(function: Any) -> Any:
+def _rewrite(function: Any) -> Any:
     source, line = inspect.getsourcelines(function)
     text = "\n" * (line - 1) + textwrap.dedent("".join(source))  # keeps line numbers
     namespace: dict[str, Any] = {}

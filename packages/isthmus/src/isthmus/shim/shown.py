@@ -20,10 +20,10 @@ def text(function: Any, value: Any) -> Any:
         return found
     if function is str and isinstance(value, RuntimeError) and answers.reports_out_of_memory(found):
         return found if rules.OUT_OF_MEMORY in found else f"{rules.OUT_OF_MEMORY}. {found}"
-    return _translated(value, found)
+    return _translate(value, found)
 
 
-def _translated(value: Any, found: str) -> str:
+def _translate(value: Any, found: str) -> str:
     """The text of a device, or of an object that shows devices: ``device='chip:0'``, ``device(type='chip')``."""
     if answers.is_ours(value):
         return found.replace(answers.accelerator(), "cuda", 1)
@@ -45,7 +45,7 @@ class _Shown:
         return str(text(repr, self._value))
 
     def __format__(self, spec: str) -> str:
-        return _translated(self._value, format(self._value, spec))
+        return _translate(self._value, format(self._value, spec))
 
     def __int__(self) -> int:
         return int(self._value)

@@ -51,14 +51,14 @@ def hint(error: BaseException) -> str:
         error: the exception that ends the program. Packages are found by the ``name`` of import errors in its chain,
             and by the text of an import error that a library raises for a package that it looked for.
     """
-    for name in _missing(error):
+    for name in _missing_modules(error):
         for package, modules in PROVIDED.items():
             if name in modules and PathFinder.find_spec(name) is None:
                 return f"{name} is not installed; `isthmus run --provide {package}` supplies a replacement"
     return ""
 
 
-def _missing(error: BaseException) -> Iterator[str]:
+def _missing_modules(error: BaseException) -> Iterator[str]:
     """Top-level modules that the import errors of a chain name.
 
     An error that another one interrupted has been handled, unless both are import errors.

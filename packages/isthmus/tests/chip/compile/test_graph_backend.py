@@ -441,14 +441,14 @@ def test_sizes_that_come_again_are_captured_in_memory_of_the_largest() -> None:
 
 
 def test_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Settings.of(None).fuse
+    assert Settings.from_options(None).fuse
     monkeypatch.setenv("ISTHMUS_COMPILE_FUSE", "0")
-    assert not Settings.of({}).fuse
-    assert Settings.of({"fuse": True}).fuse
+    assert not Settings.from_options({}).fuse
+    assert Settings.from_options({"fuse": True}).fuse
     with pytest.raises(ValueError, match="unknown option 'fused' of backend isthmus; expected fuse"):
-        Settings.of({"fused": True})
+        Settings.from_options({"fused": True})
     with pytest.raises(ValueError, match="option fuse is 1; expected True or False"):
-        Settings.of({"fuse": 1})
+        Settings.from_options({"fuse": 1})
 
 
 # ---- Grouping

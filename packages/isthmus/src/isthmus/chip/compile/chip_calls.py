@@ -106,13 +106,13 @@ def _fake(operator: OpOverload, device: int) -> Callable[..., Any]:
     chip, cpu = torch.device("chip", device), torch.device("cpu")
 
     def fake(*args: Any, **kwargs: Any) -> Any:
-        on_chip = tree_map(partial(moved, device=chip), (args, kwargs))
-        return tree_map(partial(moved, device=cpu), operator(*on_chip[0], **on_chip[1]))
+        on_chip = tree_map(partial(move_fake, device=chip), (args, kwargs))
+        return tree_map(partial(move_fake, device=cpu), operator(*on_chip[0], **on_chip[1]))
 
     return fake
 
 
-def moved(value: Any, device: torch.device) -> Any:
+def move_fake(value: Any, device: torch.device) -> Any:
     """A fake tensor of another device over the same fake storage; any other value as it is."""
     if not isinstance(value, FakeTensor) or value.fake_device == device:
         return value

@@ -102,10 +102,12 @@ def describe(name: str, value: Tensor) -> Input:
     sizes = [(size, "") if isinstance(size, int) else (size.node.hint, str(size)) for size in value.shape]
     dtype = str(value.dtype).removeprefix("torch.")
     shape, symbols = [hint for hint, _ in sizes], [symbol for _, symbol in sizes]
-    return Input(name, value.device.type, dtype, shape, symbols, [_largest(size) for size in value.shape])
+    return Input(
+        name, value.device.type, dtype, shape, symbols, [_largest_size(size) for size in value.shape]
+    )
 
 
-def _largest(size: int | torch.SymInt) -> int:
+def _largest_size(size: int | torch.SymInt) -> int:
     if isinstance(size, int):
         return size
     upper = size.node.shape_env.bound_sympy(size.node.expr).upper
@@ -118,14 +120,14 @@ def output_names(spec: pytree.TreeSpec) -> list[str]:
     Keys and fields are joined by dots, as ``hidden.0``; where all are positions, leaf i is ``output_i``.
     """
     leaves = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    paths = [[_part(key) for key in path] for path, _ in pytree.tree_flatten_with_path(leaves)[0]]
+    paths = [[_part_name(key) for key in path] for path, _ in pytree.tree_flatten_with_path(leaves)[0]]
     return [
         f"output_{i}" if all(part.isdigit() for part in path) else ".".join(path)
         for i, path in enumerate(paths)
     ]
 
 
-def _part(key: Any) -> str:
+def _part_name(key: Any) -> str:
     return str(*dataclasses.astuple(key))
 
 

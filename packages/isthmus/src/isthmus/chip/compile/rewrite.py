@@ -99,7 +99,7 @@ def _device(node: Any) -> torch.device | None:
 
 def _on_cpu(value: Any) -> Any:
     is_on_chip = isinstance(value, FakeTensor) and value.fake_device.type == CHIP
-    return chip_calls.moved(value, CPU) if is_on_chip else value
+    return chip_calls.move_fake(value, CPU) if is_on_chip else value
 
 
 def _rewrite_call(node: Node, device: int) -> None:

@@ -70,23 +70,23 @@ def _dot(a: Tensor, b: Tensor, dim: int) -> Tensor:
     return torch.sum(a.squeeze(dim) * b.squeeze(-1), dim=dim, keepdim=True).unsqueeze(dim)
 
 
-def _is(size: Any, number: int) -> bool:
+def _is_number(size: Any, number: int) -> bool:
     return statically_known_true(size == number)
 
 
 def _mm(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
-    if _is(a.size(0), 1) and _is(b.size(1), 1):
+    if _is_number(a.size(0), 1) and _is_number(b.size(1), 1):
         return _dot(a, b, 0)
-    outer = _is(a.size(1), 1) and not _is(a.size(0), 1) and not _is(b.size(1), 1)
+    outer = _is_number(a.size(1), 1) and not _is_number(a.size(0), 1) and not _is_number(b.size(1), 1)
     if outer and a.dtype is b.dtype and guard_or_false(a.numel() + b.numel() <= 32):
         return a * b
     return NotImplemented
 
 
 def _bmm(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
-    if _is(a.size(2), 1) and _is(b.size(1), 1):
+    if _is_number(a.size(2), 1) and _is_number(b.size(1), 1):
         return (a * b).contiguous()
-    if _is(a.size(1), 1) and _is(b.size(2), 1):
+    if _is_number(a.size(1), 1) and _is_number(b.size(2), 1):
         return _dot(a, b, 1)
     return NotImplemented
 
@@ -99,9 +99,9 @@ def _addmm(
     beta: float = 1,
     alpha: float = 1,
 ) -> Tensor:
-    if not _is(a.size(0), 1):
+    if not _is_number(a.size(0), 1):
         return NotImplemented
-    if _is(b.size(1), 1):
+    if _is_number(b.size(1), 1):
         return alpha * _dot(a, b, 0) + beta * bias
     if guard_or_false(b.size(0) <= 16) and guard_or_false(b.size(1) <= 16):
         return alpha * (a.T * b).sum(dim=0, keepdim=True) + beta * bias

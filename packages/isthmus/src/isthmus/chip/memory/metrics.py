@@ -41,7 +41,7 @@ def prometheus() -> str:
     """Metrics of device memory, pinned memory and operator routes as text; "" before the first use."""
     if not _C.is_initialized():
         return ""
-    metrics = [*_memory(), *_pinned(), *_dispatch()]
+    metrics = [*_memory(), *_pinned_metrics(), *_dispatch()]
     return "".join(_text(metric) for metric in metrics if metric.samples)
 
 
@@ -71,7 +71,7 @@ def _memory() -> Iterator[_Metric]:
         yield _Metric(f"memory_{key.removeprefix('num_')}_total", "counter", meaning, samples)
 
 
-def _pinned() -> Iterator[_Metric]:
+def _pinned_metrics() -> Iterator[_Metric]:
     stats = host_memory_stats()
     for key, meaning in _PINNED.items():
         yield _Metric(f"pinned_memory_{key}", "gauge", meaning, [("", stats[f"{key}.current"])])

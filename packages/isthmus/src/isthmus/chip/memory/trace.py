@@ -42,7 +42,7 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
             "record_trace: memory history is already on; stop it with _record_memory_history(None)"
         )
     index = _index(device)
-    held = _held(index)
+    held = _live_allocations(index)
     _C.start_memory_history(True, "", False, sys.maxsize, True, _SKIPPED)
     try:
         yield
@@ -51,7 +51,7 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
     write(_events(index, held))
 
 
-def _held(device: int) -> list[tuple[int, int, int, int]]:
+def _live_allocations(device: int) -> list[tuple[int, int, int, int]]:
     """Live allocations, as allocation events."""
     return [
         (_ALLOC, block["address"], block["requested_size"], segment["stream"])

@@ -62,21 +62,21 @@ def _add() -> None:
 def _forward(
     operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]
 ) -> tuple[DTensor, DTensor]:
-    dropout, is_causal = _completed(arguments[3:], 0.0, False)
+    dropout, is_causal = _complete_arguments(arguments[3:], 0.0, False)
     return _ring(operator, arguments[:3], options.get("attn_mask"), dropout, is_causal, options.get("scale"))
 
 
 def _fused_forward(
     operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]
 ) -> tuple[Any, ...]:
-    mask, dropout, is_causal = _completed(arguments[3:6], None, 0.0, False)
+    mask, dropout, is_causal = _complete_arguments(arguments[3:6], None, 0.0, False)
     query, key, _ = whole = arguments[:3]
     output, logsumexp = _ring(operator, whole, mask, dropout, is_causal, options.get("scale"))
     seed = torch.zeros((), dtype=torch.int64, device=query.device)
     return output, logsumexp, None, None, query.shape[SEQUENCE], key.shape[SEQUENCE], seed, seed.clone(), None
 
 
-def _completed(given: Sequence[Any], *defaults: Any) -> list[Any]:
+def _complete_arguments(given: Sequence[Any], *defaults: Any) -> list[Any]:
     """The arguments, and the defaults of those that are missing."""
     return [*given, *defaults[len(given) :]]
 
@@ -97,7 +97,7 @@ def _ring(
     output, logsumexp, *_ = _templated_ring_attention(
         group, SEQUENCE, operator, query, key, value, is_causal=is_causal, dropout_p=dropout, scale=scale
     )
-    return _whole(output, whole[0]), _whole(logsumexp, whole[0])
+    return _whole_tensor(output, whole[0]), _whole_tensor(logsumexp, whole[0])
 
 
 def _backward(operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]) -> tuple[DTensor, ...]:
@@ -148,7 +148,7 @@ def _ring_backward(operator: OpOverload, tensors: Sequence[DTensor], **options: 
         logsumexp=logsumexp,
         **options,
     )
-    return tuple(_whole(each, like) for each, like in zip(gradients[:3], tensors[1:4], strict=True))
+    return tuple(_whole_tensor(each, like) for each, like in zip(gradients[:3], tensors[1:4], strict=True))
 
 
 def _check(dropout: float, mask: Tensor | None) -> None:
@@ -177,7 +177,7 @@ def _parts(*tensors: DTensor) -> tuple[ProcessGroup, list[Tensor]]:
     return tensors[0].device_mesh.get_group(), [tensor._local_tensor for tensor in tensors]
 
 
-def _whole(part: Tensor, like: DTensor) -> DTensor:
+def _whole_tensor(part: Tensor, like: DTensor) -> DTensor:
     """The tensor whose part this rank has, sharded as like is."""
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta

@@ -60,7 +60,7 @@ def _by_kind_of_generator(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, spec, generator)
         if not self.distribute_region_enabled:
             return contextlib.nullcontext()
-        return _seeded(_place(self, spec), state, generator)
+        return _use_shard_generator(_place(self, spec), state, generator)
 
     return distribute_region
 
@@ -75,7 +75,9 @@ def _place(tracker: Any, spec: DTensorSpec) -> int:
 
 
 @contextlib.contextmanager
-def _seeded(place: int, state: torch.Tensor, generator: torch.Generator | None) -> Iterator[None]:
+def _use_shard_generator(
+    place: int, state: torch.Tensor, generator: torch.Generator | None
+) -> Iterator[None]:
     """Use the shard's generator inside the block; after it, generator (or the device's) is one number further."""
     common = torch.Generator()
     common.set_state(state)

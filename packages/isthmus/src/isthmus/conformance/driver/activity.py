@@ -15,7 +15,7 @@ from isthmus.conformance.driver.case import (
     copy_in,
     copy_out,
     on_thread,
-    pinned,
+    allocate_pinned,
     require,
     stream_of,
 )
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 
 @contextmanager
-def recorded(device: Device) -> Iterator[list[Record]]:
+def record_activity(device: Device) -> Iterator[list[Record]]:
     """Record a block; the list is filled when the block has ended."""
     structure = interface.structure("activity")
     found: list[Record] = []
@@ -71,8 +71,12 @@ def work(device: Device, stream: int) -> list[Record]:
         driver.device_set(device.index)
         driver.set_async(first, 2, 5, stream)
 
-    with allocated(device, MIB) as first, allocated(device, MIB) as second, pinned(driver, MIB) as host:
-        with recorded(device) as found:
+    with (
+        allocated(device, MIB) as first,
+        allocated(device, MIB) as second,
+        allocate_pinned(driver, MIB) as host,
+    ):
+        with record_activity(device) as found:
             driver.activity_push_correlation(41)
             driver.set_async(first, 1, MIB, stream)
             copy_in(driver, second, host[:100], stream)

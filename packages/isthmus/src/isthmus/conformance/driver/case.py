@@ -114,7 +114,7 @@ def allocated(device: Device, nbytes: int) -> Iterator[int]:
 
 
 @contextmanager
-def guarded(device: Device, offset: int, nbytes: int) -> Iterator[int]:
+def guarded_memory(device: Device, offset: int, nbytes: int) -> Iterator[int]:
     """Allocate device memory at an offset, surrounded by canaries that must not change."""
     whole = offset + nbytes + 64
     with allocated(device, whole) as base:
@@ -127,7 +127,7 @@ def guarded(device: Device, offset: int, nbytes: int) -> Iterator[int]:
 
 
 @contextmanager
-def pinned(driver: Driver, nbytes: int) -> Iterator[Bytes]:
+def allocate_pinned(driver: Driver, nbytes: int) -> Iterator[Bytes]:
     """Allocate pinned host memory for a block, as an array."""
     address = driver.made("host_allocate", nbytes)
     try:

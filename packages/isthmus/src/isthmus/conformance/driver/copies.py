@@ -15,9 +15,9 @@ from isthmus.conformance.driver.case import (
     copy_in,
     copy_out,
     gate,
-    guarded,
+    guarded_memory,
     pattern,
-    pinned,
+    allocate_pinned,
     require,
     require_bytes,
     require_status,
@@ -37,7 +37,7 @@ def copy_host(device: Device) -> None:
     """copy() from and to the host copies exactly the requested bytes."""
     for offset, nbytes in [*SHAPES, (5, LARGE)]:
         data = pattern(nbytes, nbytes)
-        with guarded(device, offset, nbytes) as address:
+        with guarded_memory(device, offset, nbytes) as address:
             device.driver.copy(address, data.ctypes.data, nbytes, CopyKind.HOST_TO_DEVICE)
             host = np.full(nbytes + 2, CANARY, np.uint8)
             device.driver.copy(host.ctypes.data + 1, address, nbytes, CopyKind.DEVICE_TO_HOST)
@@ -53,7 +53,7 @@ def copy_within(device: Device) -> None:
     """copy() within the device copies exactly the requested bytes."""
     for offset, nbytes in [*SHAPES, (5, LARGE)]:
         data = pattern(nbytes, nbytes)
-        with allocated(device, nbytes + 1) as source, guarded(device, offset, nbytes) as address:
+        with allocated(device, nbytes + 1) as source, guarded_memory(device, offset, nbytes) as address:
             device.write(source + 1, data)
             device.driver.copy(address, source + 1, nbytes, CopyKind.DEVICE_TO_DEVICE)
             require_bytes(device.read(address, nbytes), data, f"{nbytes} bytes at offset {offset}")
@@ -63,7 +63,7 @@ def copy_within(device: Device) -> None:
 @CASES.case("copy")
 def copy_nothing(device: Device) -> None:
     """A copy of 0 bytes is valid and changes nothing."""
-    with guarded(device, 8, 8) as address:
+    with guarded_memory(device, 8, 8) as address:
         device.driver.copy(address, np.zeros(8, np.uint8).ctypes.data, 0, CopyKind.HOST_TO_DEVICE)
         require_bytes(device.read(address, 8), CANARY, "the destination")
 
@@ -71,7 +71,11 @@ def copy_nothing(device: Device) -> None:
 @CASES.case("copy_async")
 def enqueue_nothing(device: Device) -> None:
     """An asynchronous copy or fill of 0 bytes is valid and changes nothing."""
-    with guarded(device, 8, 8) as address, pinned(device.driver, 8) as host, stream_of(device) as stream:
+    with (
+        guarded_memory(device, 8, 8) as address,
+        allocate_pinned(device.driver, 8) as host,
+        stream_of(device) as stream,
+    ):
         host[:] = 0
         device.driver.copy_async(address, host.ctypes.data, 0, CopyKind.HOST_TO_DEVICE, stream)
         device.driver.set_async(address, 1, 0, stream)
@@ -83,7 +87,7 @@ def enqueue_nothing(device: Device) -> None:
 def copy_of_unknown_kind(device: Device) -> None:
     """An unknown kind returns ISTHMUS_INVALID_ARGUMENT and copies nothing."""
     host = np.zeros(8, np.uint8)
-    with guarded(device, 0, 8) as address:
+    with guarded_memory(device, 0, 8) as address:
         require_status(device.driver, Status.INVALID_ARGUMENT, "copy", address, host.ctypes.data, 8, 9)
         require_bytes(device.read(address, 8), CANARY, "the destination")
 
@@ -104,7 +108,10 @@ def copy_async_pinned(device: Device) -> None:
     with stream_of(device) as stream:
         for offset, nbytes in [*SHAPES[::3], (5, LARGE)]:
             data = pattern(nbytes, nbytes)
-            with guarded(device, offset, nbytes) as address, pinned(driver, 2 * nbytes) as host:
+            with (
+                guarded_memory(device, offset, nbytes) as address,
+                allocate_pinned(driver, 2 * nbytes) as host,
+            ):
                 host[:nbytes] = data
                 copy_in(driver, address, host[:nbytes], stream)
                 copy_out(driver, host[nbytes:], address, stream)
@@ -119,7 +126,7 @@ def copy_async_within(device: Device) -> None:
     with stream_of(device) as stream:
         for offset, nbytes in [*SHAPES, (5, LARGE)]:
             data = pattern(nbytes, nbytes)
-            with allocated(device, nbytes + 1) as source, guarded(device, offset, nbytes) as address:
+            with allocated(device, nbytes + 1) as source, guarded_memory(device, offset, nbytes) as address:
                 device.write(source + 1, data)
                 driver.copy_async(address, source + 1, nbytes, CopyKind.DEVICE_TO_DEVICE, stream)
                 driver.stream_synchronize(stream)
@@ -130,7 +137,7 @@ def copy_async_within(device: Device) -> None:
 def copy_async_pageable(device: Device) -> None:
     """Asynchronous copies accept pageable host memory."""
     data, back = pattern(LARGE), np.zeros(LARGE, np.uint8)
-    with guarded(device, 1, LARGE) as address, stream_of(device) as stream:
+    with guarded_memory(device, 1, LARGE) as address, stream_of(device) as stream:
         copy_in(device.driver, address, data, stream)
         copy_out(device.driver, back, address, stream)
         device.driver.stream_synchronize(stream)
@@ -143,8 +150,8 @@ def copies_in_order(device: Device) -> None:
     driver = device.driver
     with (
         scratch(device, LARGE, LARGE) as (stream, first, second),
-        pinned(driver, ROUNDS) as host,
-        pinned(driver, ROUNDS) as seen,
+        allocate_pinned(driver, ROUNDS) as host,
+        allocate_pinned(driver, ROUNDS) as seen,
     ):
         host[:] = pattern(ROUNDS)
         for i in range(ROUNDS):
@@ -159,7 +166,11 @@ def copies_in_order(device: Device) -> None:
 def copy_async_only_enqueues(device: Device) -> None:
     """copy_async() only enqueues, and the copy runs after earlier work."""
     driver = device.driver
-    with allocated(device, LARGE) as address, pinned(driver, LARGE) as host, stream_of(device) as stream:
+    with (
+        allocated(device, LARGE) as address,
+        allocate_pinned(driver, LARGE) as host,
+        stream_of(device) as stream,
+    ):
         device.write(address, np.zeros(LARGE, np.uint8))
         host[:] = pattern(LARGE)
         with gate(driver, stream, "copy_async()"):
@@ -173,7 +184,7 @@ def copy_async_only_enqueues(device: Device) -> None:
 def fill(device: Device) -> None:
     """set_async() sets exactly the requested bytes."""
     for value, (offset, nbytes) in zip((0, 0xA5, 255) * 20, [*SHAPES, (5, LARGE)], strict=False):
-        with guarded(device, offset, nbytes) as address:
+        with guarded_memory(device, offset, nbytes) as address:
             device.fill(address, value, nbytes)
             device.synchronize()
             expected = np.full(nbytes, value, np.uint8)

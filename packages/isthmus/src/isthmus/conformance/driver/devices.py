@@ -12,7 +12,7 @@ CASES = Cases()
 POISON = 0x5A
 
 
-def current(driver: Driver) -> int:
+def current_device(driver: Driver) -> int:
     """Return the thread's current device."""
     found = ctypes.c_int32(-7)
     driver.device_get(ctypes.byref(found))
@@ -36,7 +36,7 @@ def initialize_again(device: Device) -> None:
         device.write(address, b"kept" * 16)
         driver.device_set(last)
         driver.initialize()
-        found = current(driver)
+        found = current_device(driver)
         driver.device_set(device.index)
         require(found == last, f"with device {last} current it made {found} current")
         require(device.read(address, 64) == b"kept" * 16, "it changed memory")
@@ -47,7 +47,7 @@ def set_and_get(device: Device) -> None:
     """device_get() returns the device last set by device_set() on the thread."""
     for index in reversed(range(device.driver.count())):
         device.driver.device_set(index)
-        found = current(device.driver)
+        found = current_device(device.driver)
         require(found == index, f"set {index}, got {found}")
 
 
@@ -55,7 +55,7 @@ def set_and_get(device: Device) -> None:
 def first_device_of_a_thread(device: Device) -> None:
     """The current device of a thread is 0 before its first device_set()."""
     device.driver.device_set(device.driver.count() - 1)
-    found = on_thread(lambda: current(device.driver))
+    found = on_thread(lambda: current_device(device.driver))
     require(found == 0, f"a new thread began with device {found}")
 
 
@@ -64,7 +64,7 @@ def current_device_is_per_thread(device: Device) -> None:
     """Each thread has its own current device."""
     device.driver.device_set(0)
     on_thread(lambda: device.driver.device_set(1))
-    found = current(device.driver)
+    found = current_device(device.driver)
     require(found == 0, f"another thread's device_set(1) made {found} current here")
 
 
@@ -75,7 +75,7 @@ def set_out_of_range(device: Device) -> None:
     for before in each_device(driver):
         for index in (driver.count(), 1000, -1):
             require_status(driver, Status.NO_DEVICE, "device_set", index)
-            found = current(driver)
+            found = current_device(driver)
             require(found == before, f"after device_set({index}) failed, {found} was current, not {before}")
 
 

@@ -14,7 +14,7 @@ from isthmus.conformance.driver.case import (
     allocated,
     each_device,
     pattern,
-    pinned,
+    allocate_pinned,
     require,
     require_bytes,
     require_status,
@@ -138,7 +138,7 @@ def free_twice(device: Device) -> None:
 def free_foreign(device: Device) -> None:
     """An address that memory_allocate() did not return gives ISTHMUS_INVALID_ARGUMENT and changes nothing."""
     ordinary = np.zeros(4096, np.uint8)
-    with allocated(device, MIB) as address, pinned(device.driver, MIB) as host:
+    with allocated(device, MIB) as address, allocate_pinned(device.driver, MIB) as host:
         foreign = {"pageable memory": ordinary.ctypes.data, "pinned memory": host.ctypes.data}
         check_frees(device, "memory_free", {"an address inside an allocation": address + 4096, **foreign})
 
@@ -149,7 +149,7 @@ def free_pinned_twice(device: Device) -> None:
     address = device.driver.made("host_allocate", MIB)
     device.driver.host_free(address)
     require_status(device.driver, Status.INVALID_ARGUMENT, "host_free", address)
-    with pinned(device.driver, MIB) as host:
+    with allocate_pinned(device.driver, MIB) as host:
         host[:] = pattern(MIB)
         require_bytes(host, pattern(MIB), "pinned memory afterwards")
 
@@ -158,7 +158,7 @@ def free_pinned_twice(device: Device) -> None:
 def free_foreign_pinned(device: Device) -> None:
     """An address that host_allocate() did not return gives ISTHMUS_INVALID_ARGUMENT and changes nothing."""
     ordinary = np.zeros(4096, np.uint8)
-    with allocated(device, MIB) as address, pinned(device.driver, MIB) as host:
+    with allocated(device, MIB) as address, allocate_pinned(device.driver, MIB) as host:
         foreign = {"pageable memory": ordinary.ctypes.data, "device memory": address}
         check_frees(
             device, "host_free", {"an address inside pinned memory": host.ctypes.data + 64, **foreign}

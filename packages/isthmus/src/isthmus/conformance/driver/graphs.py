@@ -13,7 +13,7 @@ from isthmus.conformance.driver.case import (
     copy_in,
     copy_out,
     gate,
-    pinned,
+    allocate_pinned,
     require,
     require_bytes,
     require_status,
@@ -106,8 +106,8 @@ def pinned_memory(device: Device) -> None:
     driver = device.driver
     with (
         scratch(device, NBYTES) as (stream, address),
-        pinned(driver, NBYTES) as read,
-        pinned(driver, NBYTES) as written,
+        allocate_pinned(driver, NBYTES) as read,
+        allocate_pinned(driver, NBYTES) as written,
     ):
         read[:] = 1
         with graph_of(device, stream) as graph:

@@ -46,7 +46,7 @@ def check_gathered(here: Rank, comm: int, ranks: list[int], what: str) -> None:
     here.require(target, np.concatenate([values(rank, COUNT) for rank in ranks]), what)
 
 
-def typed(name: str, op: int, rank: int) -> np.ndarray[Any, Any]:
+def typed_input(name: str, op: int, rank: int) -> np.ndarray[Any, Any]:
     """Return an input of a dtype that another dtype of its size reads otherwise; sums are exact."""
     kind = dt.DTYPES[name].numpy
     if dt.DTYPES[name].kind == "float":
@@ -63,7 +63,7 @@ def dtypes(here: Rank) -> None:
     """all_reduce() sums and finds the largest in each dtype that the driver supports."""
     for name in DTYPES:
         for op in (SUM, MAX):
-            inputs = [typed(name, op, rank) for rank in range(here.world)]
+            inputs = [typed_input(name, op, rank) for rank in range(here.world)]
             buffer = here.place(inputs[here.rank])
             arguments = (inputs[0].size, dt.DTYPES[name].code, op, None, here.comm, here.stream)
             found = here.driver.status("all_reduce", buffer, buffer, *arguments)

@@ -14,12 +14,12 @@ from isthmus.conformance.driver.case import (
     each_device,
     on_thread,
     pattern,
-    pinned,
+    allocate_pinned,
     require,
     require_bytes,
     require_status,
 )
-from isthmus.conformance.driver.devices import current
+from isthmus.conformance.driver.devices import current_device
 from isthmus.drivers.driver import DriverCallError
 from isthmus.drivers.interface import MemoryKind, Status
 
@@ -155,7 +155,7 @@ def free_keeps_the_current_device(device: Device) -> None:
     own = driver.made("memory_allocate", MIB)
     for name, freed in (("its", own), ("the first", address)):
         driver.memory_free(freed)
-        found = current(driver)
+        found = current_device(driver)
         require(found == others[0], f"{found} after freeing {name} device's memory, not {others[0]}")
 
 
@@ -163,7 +163,7 @@ def free_keeps_the_current_device(device: Device) -> None:
 def pinned_memory(device: Device) -> None:
     """Pinned memory is aligned to 64 bytes, and the CPU can read and write it."""
     for nbytes in ODD_SIZES:
-        with pinned(device.driver, nbytes) as host:
+        with allocate_pinned(device.driver, nbytes) as host:
             require(host.ctypes.data % 64 == 0, f"{nbytes} bytes are at {host.ctypes.data:#x}")
             host[:] = pattern(nbytes)
             require_bytes(host, pattern(nbytes), f"{nbytes} bytes of pinned memory")
@@ -184,7 +184,7 @@ def attributes_of_device_memory(device: Device) -> None:
 @CASES.case("pointer_attributes")
 def attributes_of_host_memory(device: Device) -> None:
     """pointer_attributes() distinguishes pinned from other host memory; both have device -1."""
-    with pinned(device.driver, 4097) as host:
+    with allocate_pinned(device.driver, 4097) as host:
         for offset in (0, 4096):
             found = device.driver.attributes(host.ctypes.data + offset)
             require(found == (MemoryKind.PINNED, -1), f"pinned memory at offset {offset} is {found}")

@@ -26,7 +26,7 @@ def granularity(device: Device) -> int:
 
 
 @contextmanager
-def reserved(device: Device, nbytes: int) -> Iterator[int]:
+def reserve_addresses(device: Device, nbytes: int) -> Iterator[int]:
     """Reserve address space for a block."""
     address = device.driver.made("virtual_reserve", nbytes)
     try:
@@ -46,7 +46,7 @@ def physical(device: Device, nbytes: int) -> Iterator[int]:
 
 
 @contextmanager
-def mapped(device: Device, address: int, nbytes: int, handle: int) -> Iterator[None]:
+def map_memory(device: Device, address: int, nbytes: int, handle: int) -> Iterator[None]:
     """Map physical memory at an address for a block."""
     device.driver.virtual_map(address, nbytes, handle, READ_WRITE)
     try:
@@ -68,11 +68,11 @@ def map_side_by_side(device: Device) -> None:
     unit = granularity(device)
     data = pattern(2 * unit)
     with (
-        reserved(device, 4 * unit) as base,
+        reserve_addresses(device, 4 * unit) as base,
         physical(device, unit) as first,
         physical(device, unit) as second,
-        mapped(device, base + unit, unit, first),
-        mapped(device, base + 2 * unit, unit, second),
+        map_memory(device, base + unit, unit, first),
+        map_memory(device, base + 2 * unit, unit, second),
     ):
         device.write(base + unit, data)
         require_bytes(device.read(base + unit, 2 * unit), data, "across the two pieces")
@@ -87,10 +87,10 @@ def map_side_by_side(device: Device) -> None:
 def map_elsewhere(device: Device) -> None:
     """Memory keeps its content when it is mapped at another address."""
     unit = granularity(device)
-    with reserved(device, 2 * unit) as base, physical(device, unit) as handle:
-        with mapped(device, base, unit, handle):
+    with reserve_addresses(device, 2 * unit) as base, physical(device, unit) as handle:
+        with map_memory(device, base, unit, handle):
             device.write(base, pattern(unit))
-        with mapped(device, base + unit, unit, handle):
+        with map_memory(device, base + unit, unit, handle):
             require_bytes(device.read(base + unit, unit), pattern(unit), "at the second address")
 
 
@@ -101,7 +101,7 @@ def physical_memory_counts(device: Device) -> None:
 
     def counts() -> bool:
         before = device.driver.memory()[0]
-        with reserved(device, 2 * unit):
+        with reserve_addresses(device, 2 * unit):
             after_reserve = device.driver.memory()[0]
             with physical(device, unit):
                 taken = after_reserve - device.driver.memory()[0]
@@ -114,8 +114,8 @@ def physical_memory_counts(device: Device) -> None:
 def unmapped_addresses(device: Device) -> None:
     """An address is device memory exactly while memory is mapped there."""
     unit = granularity(device)
-    with reserved(device, unit) as base, physical(device, unit) as handle:
-        with mapped(device, base, unit, handle):
+    with reserve_addresses(device, unit) as base, physical(device, unit) as handle:
+        with map_memory(device, base, unit, handle):
             found = device.driver.attributes(base)
             require(found == (MemoryKind.DEVICE, device.index), f"a mapped address is {found}")
         found = device.driver.attributes(base)

@@ -11,7 +11,7 @@ from isthmus.conformance.driver.case import (
     allocated,
     copy_out,
     event_of,
-    pinned,
+    allocate_pinned,
     require,
     require_bytes,
     scratch,
@@ -98,7 +98,7 @@ def stream_wait_event(device: Device) -> None:
     driver = device.driver
     with (
         scratch(device, NBYTES, streams=2, events=1) as (maker, user, event, address),
-        pinned(driver, NBYTES) as seen,
+        allocate_pinned(driver, NBYTES) as seen,
     ):
         for value, (first, second) in enumerate([(maker, user), (maker, 0), (0, user)] * 2, start=64):
             enqueue_fills(device, address, value, first)

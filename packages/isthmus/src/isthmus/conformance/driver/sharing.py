@@ -74,7 +74,7 @@ def peer_of(device: Device) -> Iterator[Peer]:
         peer.close()
 
 
-def exported(device: Device, function: str, what: int) -> str:
+def export_handle(device: Device, function: str, what: int) -> str:
     """Return the handle of memory or of an event."""
     handle = interface.structure("ipc_handle")()
     getattr(device.driver, function)(what, ctypes.byref(handle))
@@ -93,7 +93,7 @@ def memory(device: Device) -> None:
         device.write(first, np.zeros(NBYTES, np.uint8))
         device.write(address, pattern(NBYTES, 1))
         seen = peer.ask(
-            "memory_import", handle=exported(device, "memory_export", address), nbytes=str(NBYTES)
+            "memory_import", handle=export_handle(device, "memory_export", address), nbytes=str(NBYTES)
         )
         require(seen == digest(pattern(NBYTES, 1)), "the importer does not see what the exporter wrote")
         device.write(address, pattern(NBYTES, 2))
@@ -116,12 +116,12 @@ def event(device: Device) -> None:
         event_of(device, SHARED) as shared,
     ):
         device.write(address, np.zeros(NBYTES, np.uint8))
-        handle = exported(device, "memory_export", address)
+        handle = export_handle(device, "memory_export", address)
         peer.ask("memory_import", handle=handle, nbytes=str(NBYTES))
         with gate(driver, stream) as open_gate:
             driver.set_async(address, 6, NBYTES, stream)
             driver.event_record(shared, stream)
-            found = peer.ask("event_import", handle=exported(device, "event_export", shared))
+            found = peer.ask("event_import", handle=export_handle(device, "event_export", shared))
             require(
                 found == Status.NOT_READY.name, f"before the work was done event_query() returned {found}"
             )

@@ -21,7 +21,7 @@ from isthmus.conformance.driver.case import (
     host_function,
     on_thread,
     pattern,
-    pinned,
+    allocate_pinned,
     require,
     require_bytes,
     scratch,
@@ -132,7 +132,7 @@ def wait_event(device: Device) -> None:
     driver = device.driver
     with (
         scratch(device, MIB, streams=2, events=1) as (maker, user, event, address),
-        pinned(driver, 2 * MIB) as host,
+        allocate_pinned(driver, 2 * MIB) as host,
     ):
         source, seen = host[:MIB], host[MIB:]
         source[:], seen[:] = pattern(MIB), 0
@@ -256,7 +256,7 @@ def priorities(device: Device) -> None:
 def host_function_in_order(device: Device) -> None:
     """A host function runs after earlier work, and later work waits for it."""
     driver = device.driver
-    with scratch(device, MIB) as (stream, address), pinned(driver, 2 * MIB) as host:
+    with scratch(device, MIB) as (stream, address), allocate_pinned(driver, 2 * MIB) as host:
         source, seen = host[:MIB], host[MIB:]
         source[:], seen[:] = pattern(MIB, 1), 0
         copy_in(driver, address, source, stream)

@@ -49,7 +49,7 @@ def require_in(found: Any, name: str, lowest: float, highest: float) -> None:
     )
 
 
-def until(holds: Callable[[], bool], device: Device, index: int) -> bool:
+def fill_until(holds: Callable[[], bool], device: Device, index: int) -> bool:
     """Fill memory of a device until a condition holds, at least for a moment; return whether it does."""
     driver = device.driver
     driver.device_set(index)
@@ -103,7 +103,7 @@ def moves_with_work(device: Device) -> str | None:
             require_in(found, name, 0, 1)
         return all(getattr(found, name) != 0 for name in UTILIZATIONS)
 
-    if not until(moves, device, device.index):
+    if not fill_until(moves, device, device.index):
         stuck = " and ".join(name for name in UTILIZATIONS if getattr(found, name) == 0)
         require(False, f"{stuck} stayed 0 while fills ran for {BUSY_SECONDS:g} s")
     measured = any(getattr(found, name) != UNKNOWN for name in UTILIZATIONS)
@@ -122,7 +122,7 @@ def of_each_device(device: Device) -> str | None:
     for index in (0, 1):
         before = min(lead(index), 0.0)  # other processes may use the other device
         require(
-            until(lambda index=index, before=before: lead(index) > before, device, index),  # type: ignore[misc]
+            fill_until(lambda index=index, before=before: lead(index) > before, device, index),  # type: ignore[misc]
             f"device {index} worked for {BUSY_SECONDS:g} s, but its figure did not rise above device {1 - index}'s",
         )
     return None

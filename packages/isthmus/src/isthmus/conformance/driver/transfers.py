@@ -11,7 +11,7 @@ from isthmus.conformance.driver.case import (
     copy_in,
     copy_out,
     pattern,
-    pinned,
+    allocate_pinned,
     require_bytes,
     scratch,
     stream_of,
@@ -27,7 +27,7 @@ HUGE = 64 * MIB + 3
 def check_order(device: Device, kind: CopyKind) -> None:
     """Check copies between a write of their source that comes before them and one that comes after."""
     driver = device.driver
-    with scratch(device, NBYTES, NBYTES) as (stream, first, second), pinned(driver, NBYTES) as host:
+    with scratch(device, NBYTES, NBYTES) as (stream, first, second), allocate_pinned(driver, NBYTES) as host:
         address = host.ctypes.data
         source = address if kind == CopyKind.HOST_TO_DEVICE else first
         target = address if kind == CopyKind.DEVICE_TO_HOST else second
@@ -113,7 +113,7 @@ def huge_work(device: Device) -> str | None:
     if driver.memory()[0] < 3 * HUGE:
         return f"needs {3 * HUGE >> 20} MiB of free memory"
     data = huge_pattern()
-    with scratch(device, HUGE, HUGE) as (stream, first, second), pinned(driver, HUGE) as host:
+    with scratch(device, HUGE, HUGE) as (stream, first, second), allocate_pinned(driver, HUGE) as host:
         host[:] = data
         copy_in(driver, first, host, stream)
         driver.copy_async(second, first, HUGE, CopyKind.DEVICE_TO_DEVICE, stream)

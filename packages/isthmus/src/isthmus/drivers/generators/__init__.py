@@ -40,7 +40,7 @@ def load(name: str) -> Generator:
             raise LibraryError(f"code generator {name} is not a file; check `code_generator` in driver.toml")
         module = import_file(name, "code generator")
     elif name in SHIPPED:
-        module = _shipped(name)
+        module = _shipped_generator(name)
     else:
         raise LibraryError(f"unknown code generator {name!r}; expected {', '.join(SHIPPED)} or a Python file")
     generate = getattr(module, "generate", None)
@@ -49,7 +49,7 @@ def load(name: str) -> Generator:
     return Generator(generate, getattr(module, "SHORTEST", 2))
 
 
-def _shipped(name: str) -> ModuleType:
+def _shipped_generator(name: str) -> ModuleType:
     try:
         return importlib.import_module(f"isthmus.drivers.generators.{name}")
     except ModuleNotFoundError as error:

@@ -55,10 +55,11 @@ def source_of(run: Run) -> str:
     """The C function of a run."""
     count = len(run.inputs)
     loads = [
-        f"  const {_wide(name)} v{i} = LOAD_{name}(p[{i}] + j * s[{i}]);" for i, name in enumerate(run.inputs)
+        f"  const {_wide_type(name)} v{i} = LOAD_{name}(p[{i}] + j * s[{i}]);"
+        for i, name in enumerate(run.inputs)
     ]
     steps = [
-        f"  const {_wide(s.dtype)} v{i} = {_round(_expression(run, s), s.compute, s.dtype)};"
+        f"  const {_wide_type(s.dtype)} v{i} = {_round(_expression(run, s), s.compute, s.dtype)};"
         for i, s in enumerate(run.steps, count)
     ]
     stores = [
@@ -74,7 +75,7 @@ def _is_float(dtype: str) -> bool:
     return dt.DTYPES[dtype].kind == "float"
 
 
-def _wide(dtype: str) -> str:
+def _wide_type(dtype: str) -> str:
     return "double" if _is_float(dtype) else "int64_t"
 
 

@@ -230,28 +230,28 @@ def source_of(run: Run, depth: int) -> str:
         for k, value in enumerate(values)
     ]
     for k, dtype in enumerate(run.inputs):
-        lines.append(f"v{k} = {_loaded(f'tl.load({places[k]}, inside)', dtype)}")
+        lines.append(f"v{k} = {_load_text(f'tl.load({places[k]}, inside)', dtype)}")
     for k, step in enumerate(run.steps, count):
         lines.append(f"v{k} = {_round(_expression(run, step), step.dtype)}")
     for k, value in enumerate(run.outputs, count):
-        lines.append(f"tl.store({places[k]}, {_stored(f'v{value}', run.dtype(value))}, inside)")
+        lines.append(f"tl.store({places[k]}, {_store_text(f'v{value}', run.dtype(value))}, inside)")
     return "\n    ".join([f"def {run.name}({', '.join(parameters)}):", *lines]) + "\n"
 
 
-def _wide(dtype: str) -> str:
+def _wide_dtype(dtype: str) -> str:
     """The dtype in which values of a dtype are computed."""
     if dt.DTYPES[dtype].kind == "float":
         return "tl.float64" if dtype == "float64" else "tl.float32"
     return "tl.int64" if dtype == "int64" else "tl.int32"
 
 
-def _loaded(text: str, dtype: str) -> str:
+def _load_text(text: str, dtype: str) -> str:
     if dtype == "bfloat16":
         return f"widen({text})"
-    return f"({text} != 0).to(tl.int32)" if dtype == "bool" else f"{text}.to({_wide(dtype)})"
+    return f"({text} != 0).to(tl.int32)" if dtype == "bool" else f"{text}.to({_wide_dtype(dtype)})"
 
 
-def _stored(text: str, dtype: str) -> str:
+def _store_text(text: str, dtype: str) -> str:
     return f"narrow({text})" if dtype == "bfloat16" else f"{text}.to(tl.{_IN_MEMORY.get(dtype, dtype)})"
 
 
@@ -261,19 +261,19 @@ def _round(text: str, dtype: str) -> str:
         return f"({text} != 0).to(tl.int32)"
     if dtype == "bfloat16":
         return f"widen(narrow({text}.to(tl.float32)))"
-    return f"{text}.to(tl.{dtype}).to({_wide(dtype)})"
+    return f"{text}.to(tl.{dtype}).to({_wide_dtype(dtype)})"
 
 
 def _expression(run: Run, step: Step) -> str:
     names = {name: _operand(run, step, operand) for name, operand in step.operands.items()}
-    return _Printer(names, _wide(step.compute)).text(step.expression)
+    return _Printer(names, _wide_dtype(step.compute)).text(step.expression)
 
 
 def _operand(run: Run, step: Step, operand: Value | bool | int | float) -> str:
     if not isinstance(operand, Value):
-        return _number(operand, _wide(step.compute))
+        return _number(operand, _wide_dtype(step.compute))
     name, dtype = f"v{operand.position}", run.dtype(operand.position)
-    return name if dtype == step.compute else _round(f"{name}.to({_wide(step.compute)})", step.compute)
+    return name if dtype == step.compute else _round(f"{name}.to({_wide_dtype(step.compute)})", step.compute)
 
 
 def _number(number: float, wide: str) -> str:

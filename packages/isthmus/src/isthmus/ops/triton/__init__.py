@@ -28,17 +28,17 @@ _FAMILIES = {
 }
 
 
-def interpreted() -> bool:
+def is_interpreted() -> bool:
     """Whether Triton interprets its kernels, on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @cache
-def unavailable() -> str:
+def why_unavailable() -> str:
     """Why the kernels cannot run in this process, or "". Does not import Triton."""
     if find_spec("triton") is None:
         return "Triton is not installed (pip install 'isthmus[triton]')"
-    if not interpreted() and not torch.cuda.is_available():
+    if not is_interpreted() and not torch.cuda.is_available():
         return "no CUDA device available"
     return ""
 
@@ -51,13 +51,13 @@ def add(operator: Operator, family: str) -> None:
     """
 
     def refuses(*arguments: Any) -> str:
-        return unavailable() or floats(*arguments) or _loaded(family, operator.name)[1](*arguments)
+        return why_unavailable() or floats(*arguments) or _load(family, operator.name)[1](*arguments)
 
     def call(*arguments: Any) -> Any:
         first = first_tensor(arguments)
         if first is arguments[0] and not first.numel():
             return operator.composite(*arguments)
-        launch = _loaded(family, operator.name)[0]
+        launch = _load(family, operator.name)[0]
         if not first.is_cuda or first.get_device() == torch.cuda.current_device():
             return launch(*arguments)
         with torch.cuda.device(first.device):
@@ -67,11 +67,11 @@ def add(operator: Operator, family: str) -> None:
 
 
 def _serves(device: torch.device) -> bool:
-    return device.type == "cuda" or (device.type == "cpu" and interpreted())
+    return device.type == "cuda" or (device.type == "cpu" and is_interpreted())
 
 
 @cache
-def _loaded(family: str, name: str) -> tuple[Callable[..., Any], Callable[..., str]]:
+def _load(family: str, name: str) -> tuple[Callable[..., Any], Callable[..., str]]:
     """The function that launches an operator's kernels, and why it does not support arguments."""
     module = import_module(f"isthmus.ops.triton.{family}")
     return getattr(module, name), getattr(module, f"refuses_{name}", lambda *_: "")
@@ -84,7 +84,7 @@ def family(name: str) -> str:
 
 def register() -> None:
     """Register the kernels, if PyTorch supports CUDA or ROCm or Triton is interpreted."""
-    if torch.version.cuda is None and torch.version.hip is None and not interpreted():
+    if torch.version.cuda is None and torch.version.hip is None and not is_interpreted():
         return
     known = operators()
     for family, names in _FAMILIES.items():

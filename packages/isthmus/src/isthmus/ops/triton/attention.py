@@ -10,7 +10,7 @@ import torch
 import triton.language as tl
 
 from isthmus.ops.attention import Rest
-from isthmus.ops.triton import interpreted
+from isthmus.ops.triton import is_interpreted
 from isthmus.ops.triton.attention_backward import backward_keys, backward_queries
 from isthmus.ops.triton.attention_forward import forward
 from isthmus.ops.triton.launch import cdiv, launch, power_of_2
@@ -66,7 +66,7 @@ def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Res
         "FACTOR": 1 / max(share, 2.0**-32),
         "TOP_LEFT": rest.top_left,
         "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
-        "DOT": _OPERANDS[torch.float32 if interpreted() else query.dtype],
+        "DOT": _OPERANDS[torch.float32 if is_interpreted() else query.dtype],
         "WIDTH": widths[0],
         "VALUE_WIDTH": widths[1],
     }

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isthmus.opset.derived.arguments import layouts, narrow_indices, options, outputs, repeated
+from isthmus.opset.derived.arguments import layouts, narrow_indices, options, outputs, derive_repeated
 from isthmus.opset.derived.axes import ranks
-from isthmus.opset.derived.calls import Scope, changed
-from isthmus.opset.derived.combined import combined
+from isthmus.opset.derived.calls import Scope, change_tensors
+from isthmus.opset.derived.combined import derive_combined
 from isthmus.opset.derived.expansions import expansions
 from isthmus.opset.derived.layouts import laid
-from isthmus.opset.derived.lists import alone, is_list, lists
+from isthmus.opset.derived.lists import single_tensor_calls, is_list, lists
 from isthmus.opset.derived.numbers import numbers
 from isthmus.opset.derived.shapes import is_free, same_shaped, shapes
 from isthmus.opset.derived.sizes import sizes
-from isthmus.opset.derived.values import of_any_shape, planted, scaled
+from isthmus.opset.derived.values import of_any_shape, derive_planted, derive_scaled
 from isthmus.opset.operator import Operator
 from isthmus.opset.sampling import Case, Maker
 
@@ -32,19 +32,19 @@ def cases_of(operator: Operator, dtype: str, seed: int = 0, pairs: bool = False)
     maker = Maker(operator.name, dtype, seed)
     own = list(operator.samples(maker))
     if operator.law:
-        return [*own, *unaligned(operator, maker, own)]
-    return [*own, *derived(operator, maker, own, pairs)]
+        return [*own, *derive_unaligned(operator, maker, own)]
+    return [*own, *derive_cases(operator, maker, own, pairs)]
 
 
-def unaligned(operator: Operator, maker: Maker, own: list[Case]) -> Iterator[Case]:
+def derive_unaligned(operator: Operator, maker: Maker, own: list[Case]) -> Iterator[Case]:
     """Derive random draws at addresses that break the alignment of vectors, from the last case of each kind."""
     scope = Scope(operator, maker, own, False)
     for case in {case.kind: case for case in own if case.kind in ("contiguous", "large")}.values():
-        arguments = changed(case.arguments, lambda _, i, array: laid(array.view, "unaligned"))
+        arguments = change_tensors(case.arguments, lambda _, i, array: laid(array.view, "unaligned"))
         yield scope.case(arguments, "unaligned", "unaligned", case.kind)
 
 
-def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = False) -> Iterator[Case]:
+def derive_cases(operator: Operator, maker: Maker, own: list[Case], pairs: bool = False) -> Iterator[Case]:
     """Derive cases for the dtype of the maker.
 
     Args:
@@ -54,13 +54,13 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
         pairs: cover every pair of values.
     """
     scope = Scope(operator, maker, own, pairs)
-    yield from planted(scope)
-    yield from scaled(scope)
+    yield from derive_planted(scope)
+    yield from derive_scaled(scope)
     yield from numbers(scope)
     if is_list(scope):
         yield from lists(scope)
         if scope.operator.shape != "None":
-            yield from of_any_shape(scope, alone(scope))
+            yield from of_any_shape(scope, single_tensor_calls(scope))
     elif is_free(scope):
         yield from shapes(scope)
         yield from of_any_shape(scope, same_shaped(scope))
@@ -72,5 +72,5 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
     yield from options(scope)
     yield from outputs(scope)
     yield from narrow_indices(scope)
-    yield from repeated(scope)
-    yield from combined(scope)
+    yield from derive_repeated(scope)
+    yield from derive_combined(scope)

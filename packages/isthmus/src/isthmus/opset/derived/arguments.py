@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts, rank_of
+from isthmus.opset.derived.calls import (
+    Arguments,
+    Scope,
+    arrays,
+    change_tensors,
+    given_names,
+    in_layouts,
+    rank_of,
+)
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.derived.lists import is_list, settings
 from isthmus.opset.derived.values import SETTINGS, marked
@@ -41,30 +49,30 @@ def layouts(scope: Scope) -> Iterator[Case]:
     names = list(ALL if scope.operator.strided else PACKED)
     rank = max(rank_of(base) for base in bases)
     deep = [base for base in bases if rank_of(base) == rank]
-    full = [base for base in deep if not any(given(base) < given(other) for other in deep)]
+    full = [base for base in deep if not any(given_names(base) < given_names(other) for other in deep)]
     rows = [(full[i % len(full)], name) for i, name in enumerate(names)]
     # Those with tensors that no call of the highest rank has, such as the offsets of sequences.
-    others = {frozenset(given(base) - set().union(*map(given, full))): base for base in bases}
+    others = {frozenset(given_names(base) - set().union(*map(given_names, full))): base for base in bases}
     rows += [(base, name) for more, base in others.items() if more for name in names]
-    rows += [(base, name) for base in _rare(scope, bases) for name in names]
+    rows += [(base, name) for base in _rare_cases(scope, bases) for name in names]
     if scope.pairs:
         rows = [(base, name) for base in bases for name in names]
     for i, (base, name) in enumerate(scope.shared(iter(rows))):
         output = (
             ("contiguous", "unaligned", "step", "reversed")[i % 4] if scope.operator.strided else "unaligned"
         )
-        change = in_layouts(name) if scope.operator.strided else _packed(name)
-        yield scope.case(changed(base.arguments, change), f"{name}-out-{output}", output)
+        change = in_layouts(name) if scope.operator.strided else _packed_values(name)
+        yield scope.case(change_tensors(base.arguments, change), f"{name}-out-{output}", output)
     if scope.operator.strided:
         yield from _single_rows(scope)
 
 
-def _rare(scope: Scope, bases: list[Case]) -> Iterator[Case]:
+def _rare_cases(scope: Scope, bases: list[Case]) -> Iterator[Case]:
     """Yield special own cases with tensors that no other case has."""
-    found = set().union(*map(given, bases))
-    for case in sorted(scope.own, key=lambda case: -len(given(case))):
-        if case.kind == "special" and not given(case) <= found:
-            found |= given(case)
+    found = set().union(*map(given_names, bases))
+    for case in sorted(scope.own, key=lambda case: -len(given_names(case))):
+        if case.kind == "special" and not given_names(case) <= found:
+            found |= given_names(case)
             yield case
 
 
@@ -79,7 +87,7 @@ def _single_rows(scope: Scope) -> Iterator[Case]:
         }
         if not names <= found:
             found |= names
-            arguments = changed(base.arguments, lambda _, i, array: laid(array.view, "swapped"))
+            arguments = change_tensors(base.arguments, lambda _, i, array: laid(array.view, "swapped"))
             yield scope.case(arguments, "single-rows")
 
 
@@ -92,7 +100,7 @@ def outputs(scope: Scope) -> Iterator[Case]:
         yield scope.case(own[i % len(own)].arguments, f"out-{name}", name, kind="contiguous")
 
 
-def _packed(first: str) -> Any:
+def _packed_values(first: str) -> Any:
     names = list(PACKED)
     start = names.index(first)
     return lambda _, i, array: laid(array.view, names[(start + i) % len(names)])
@@ -105,14 +113,14 @@ def options(scope: Scope) -> Iterator[Case]:
     if not bases or scope.operator.paired:
         return
     base = max(bases, key=lambda case: sum(1 for _ in arrays(case.arguments)))
-    given = changed(base.arguments, marked(scope)) if scope.operator.pointwise else base.arguments
+    given = change_tensors(base.arguments, marked(scope)) if scope.operator.pointwise else base.arguments
     optional = [
         a.name
         for a in schema.inputs
         if a.optional and given[a.name] is not None and a.base != "str" and a.name not in FIXED
     ]
     changes: list[Arguments] = [
-        {**dict.fromkeys(names), **_unmasked(given, names)}
+        {**dict.fromkeys(names), **_mask_without_absent(given, names)}
         for n in range(1, len(optional) + 1 if len(optional) <= 4 else 2)
         for names in combinations(optional, n)
     ]
@@ -127,7 +135,7 @@ def options(scope: Scope) -> Iterator[Case]:
                 only = [j == i for j in range(len(value))]
                 changes += [{a.name: only}, {a.name: [not each for each in only]}]
         elif a.base == "int" and isinstance(value, list) and a.name not in DIMENSIONS:
-            changes += [{a.name: other} for other in _reordered(value)]
+            changes += [{a.name: other} for other in _reorder(value)]
         elif a.base == "Scalar" and a.name in _FACTORS and scope.maker.is_float and value is not None:
             changes.append({a.name: _fraction(scope)})
     for change in scope.shared(iter(changes)):
@@ -135,13 +143,13 @@ def options(scope: Scope) -> Iterator[Case]:
         yield scope.case({**given, **change}, "-".join(words).replace(" ", ""))
 
 
-def _reordered(values: list[int]) -> list[list[int]]:
+def _reorder(values: list[int]) -> list[list[int]]:
     """Return the values in reverse order and with each two swapped, which leaves the sizes of padded tensors."""
     swapped = [n for i in range(0, len(values), 2) for n in values[i : i + 2][::-1]]
     return [other for other in (values[::-1], swapped) if other != values]
 
 
-def _unmasked(given: Arguments, names: tuple[str, ...]) -> Arguments:
+def _mask_without_absent(given: Arguments, names: tuple[str, ...]) -> Arguments:
     """Return the mask of outputs without the gradients of absent arguments."""
     if "output_mask" not in given:
         return {}
@@ -166,7 +174,7 @@ def _word(value: Any) -> str:
     return "" if value is None else str(value).lower()
 
 
-def repeated(scope: Scope) -> Iterator[Case]:
+def derive_repeated(scope: Scope) -> Iterator[Case]:
     """Derive calls that pass one tensor for all arguments of its shape that are only read, special values too."""
     inputs = [a for a in scope.maker.schema.inputs if a.is_tensor and not a.written and not a.is_list]
     read = [a.name for a in inputs if a.name not in SETTINGS]
@@ -203,4 +211,4 @@ def narrow_indices(scope: Scope) -> Iterator[Case]:
 
     for base in scope.shared(iter(scope.bases()[:2])):
         if any(array.dtype == "int64" for _, array in arrays(base.arguments)):
-            yield scope.case(changed(base.arguments, narrow), "int32-indices")
+            yield scope.case(change_tensors(base.arguments, narrow), "int32-indices")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import MOST, Arguments, Scope, changed, elements, in_layouts, rank_of
+from isthmus.opset.derived.calls import MOST, Arguments, Scope, change_tensors, elements, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL
 from isthmus.opset.sampling import Array, Case, place
 
@@ -44,13 +44,13 @@ def ranks(scope: Scope) -> Iterator[Case]:
     if scope.leading and _LONG * elements(least.arguments) <= most and rank_of(least) < 8:
         rows += [(least, (_LONG,), turn, True) for turn in range(1 + moves)]
     for i, (base, copies, turn, negative) in enumerate(scope.shared(iter(rows))):
-        arguments = _turned(base, copies, turn if moves else 0, negative, moves)
+        arguments = _turn_axes(base, copies, turn if moves else 0, negative, moves)
         label = f"{'long-' * (_LONG in copies)}rank{rank_of(base) + len(copies)}" + (
             f"-dim{arguments['dim']}" if moves else ""
         )
         if scope.operator.strided:
             layout = [*ALL][i % len(ALL)]
-            arguments, label = changed(arguments, in_layouts(layout)), f"{label}-{layout}"
+            arguments, label = change_tensors(arguments, in_layouts(layout)), f"{label}-{layout}"
         yield scope.case(arguments, label)
 
 
@@ -64,10 +64,10 @@ def _line(base: Case) -> Case:
             return array
         return place(array.view[tuple(slice(None) if i == axis else 0 for i in range(rank))])
 
-    return replace(base, arguments={**changed(base.arguments, change), "dim": 0})
+    return replace(base, arguments={**change_tensors(base.arguments, change), "dim": 0})
 
 
-def _turned(base: Case, copies: tuple[int, ...], turn: int, negative: bool, moves: bool) -> Arguments:
+def _turn_axes(base: Case, copies: tuple[int, ...], turn: int, negative: bool, moves: bool) -> Arguments:
     """Add leading axes, along which tensors repeat, and rotate all axes by a number of places."""
     rank, more = rank_of(base), len(copies)
     order = [*range(rank + more)]
@@ -79,7 +79,7 @@ def _turned(base: Case, copies: tuple[int, ...], turn: int, negative: bool, move
         rolled = [np.roll(array.view, i, 0) if rank else array.view for i in range(math.prod(copies))]
         return place(np.stack(rolled).reshape(*copies, *array.shape).transpose(order))
 
-    arguments: dict[str, Any] = changed(base.arguments, change)
+    arguments: dict[str, Any] = change_tensors(base.arguments, change)
     if moves:
         dim = order.index(base.arguments["dim"] % rank + more)
         arguments["dim"] = dim - rank - more if negative else dim

@@ -101,12 +101,12 @@ def elements(arguments: Mapping[str, Any]) -> int:
     return sum(math.prod(array.shape) for _, array in arrays(arguments))
 
 
-def given(case: Case) -> set[str]:
+def given_names(case: Case) -> set[str]:
     """Return the names of the arguments that have tensors."""
     return {name for name, _ in arrays(case.arguments)}
 
 
-def changed(arguments: Arguments, change: Change) -> Arguments:
+def change_tensors(arguments: Arguments, change: Change) -> Arguments:
     """Change every tensor; the change gets the argument's name, the position among all tensors, and the tensor."""
     count = -1
 
@@ -122,7 +122,7 @@ def changed(arguments: Arguments, change: Change) -> Arguments:
     return {name: each(name, value) for name, value in arguments.items()}
 
 
-def resized(values: Values, shape: tuple[int, ...]) -> Values:
+def resize(values: Values, shape: tuple[int, ...]) -> Values:
     """Repeat or cut values to a shape; large ones repeat with PERIOD."""
     return np.resize(np.resize(values.reshape(-1), PERIOD), shape)
 

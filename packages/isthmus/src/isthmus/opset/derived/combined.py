@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset.derived.arguments import DIMENSIONS, FIXED
-from isthmus.opset.derived.calls import Arguments, Change, Scope, changed, in_layouts, rank_of
+from isthmus.opset.derived.calls import Arguments, Change, Scope, change_tensors, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL, STRIDED, laid
 from isthmus.opset.derived.lists import is_list
-from isthmus.opset.derived.sizes import elements_with, indexed, replaced, results_of, sizes_of
-from isthmus.opset.derived.values import moves
+from isthmus.opset.derived.sizes import elements_with, has_indices, replace_sizes, results_of, sizes_of
+from isthmus.opset.derived.values import only_moves
 from isthmus.opset.sampling import Array, Case
 
 _CASES = 24
@@ -27,7 +27,7 @@ _KEPT = (
 _SIGNED = ("pad", "diagonal", "shifts")
 
 
-def combined(scope: Scope) -> Iterator[Case]:
+def derive_combined(scope: Scope) -> Iterator[Case]:
     """Derive random calls of an operator that takes integers or flags."""
     bases = [] if scope.operator.paired or is_list(scope) else scope.bases()
     if not bases or not any(_varies(scope, base.arguments) for base in bases):
@@ -35,7 +35,7 @@ def combined(scope: Scope) -> Iterator[Case]:
     for _ in scope.shared(iter(range(_CASES))):
         rng = scope.maker.rng
         base = bases[rng.integers(len(bases))]
-        arguments = changed(_resized(scope, base), _valued(scope, rng))
+        arguments = change_tensors(_resize(scope, base), _valued(scope, rng))
         arguments |= _numbers(scope, arguments, rank_of(base), rng)
         if sum(map(math.prod, results_of(scope, arguments))) > 4 * _MOST:
             continue
@@ -45,7 +45,7 @@ def combined(scope: Scope) -> Iterator[Case]:
             if scope.operator.strided
             else lambda _, i, array: laid(array.view, "unaligned")
         )
-        arguments = changed(arguments, place)
+        arguments = change_tensors(arguments, place)
         output = str(rng.choice([*STRIDED])) if scope.operator.strided else "unaligned"
         yield scope.case(arguments, f"combined-out-{output}", output)
 
@@ -82,20 +82,23 @@ def _numbers(scope: Scope, given: Arguments, rank: int, rng: np.random.Generator
     return {name: other(name, given[name]) for name in _varies(scope, given) if rng.random() < 0.5}
 
 
-def _resized(scope: Scope, base: Case) -> Arguments:
+def _resize(scope: Scope, base: Case) -> Arguments:
     """Replace sizes; indices stay within bounds if sizes only grow."""
-    rng, grows = scope.maker.rng, indexed(scope, base.arguments)
+    rng, grows = scope.maker.rng, has_indices(scope, base.arguments)
     least = 4 if "dilation" in base.arguments else 0  # windows of padding alone have no maximum
     sizes = {
         n: int(rng.choice([m for m in (n, *_SIZES) if m >= max(least, n * grows)])) for n in sizes_of(base)
     }
     fits = scope.operator.resizable and elements_with(base.arguments, sizes) <= _MOST
-    return replaced(base.arguments, sizes) if fits else base.arguments
+    return replace_sizes(base.arguments, sizes) if fits else base.arguments
 
 
 def _valued(scope: Scope, rng: np.random.Generator) -> Change:
     """Round the numbers of a third of the calls to integers, so that rows, sums and elements are equal."""
-    dtype, rounds = scope.maker.dtype, rng.random() < 1 / 3 and not scope.operator.distinct and moves(scope)
+    dtype, rounds = (
+        scope.maker.dtype,
+        rng.random() < 1 / 3 and not scope.operator.distinct and only_moves(scope),
+    )
 
     def change(_: str, i: int, array: Array) -> Array:
         if not rounds or not scope.maker.is_float or array.dtype != dtype:

@@ -7,7 +7,7 @@ from typing import Any
 Row = dict[str, Any]
 
 
-def covering(dimensions: Mapping[str, Sequence[Any]], pairs: bool = False) -> Iterator[Row]:
+def covering_rows(dimensions: Mapping[str, Sequence[Any]], pairs: bool = False) -> Iterator[Row]:
     """Yield rows with one value of each dimension.
 
     Args:
@@ -29,12 +29,12 @@ def covering(dimensions: Mapping[str, Sequence[Any]], pairs: bool = False) -> It
         if pair in covered:
             continue
         chosen = {name: n % len(values) for name, values in dimensions.items()} | dict(pair)
-        chosen = _improved(chosen, dict(pair), dimensions, covered)
+        chosen = _improve_row(chosen, dict(pair), dimensions, covered)
         covered |= set(combinations(chosen.items(), 2))
         yield {name: dimensions[name][i] for name, i in chosen.items()}
 
 
-def _improved(
+def _improve_row(
     row: dict[str, int], fixed: dict[str, int], dimensions: Mapping[str, Sequence[Any]], covered: set[Any]
 ) -> dict[str, int]:
     """Choose the other values one by one, so that most pairs are new."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isthmus.opset.derived.calls import Change, Scope, changed, given
+from isthmus.opset.derived.calls import Change, Scope, change_tensors, given_names
 from isthmus.opset.derived.layouts import expanded
 from isthmus.opset.sampling import Array, Case
 
@@ -30,10 +30,10 @@ def expansions(scope: Scope) -> Iterator[Case]:
     if not scope.operator.strided or not scope.maker.is_float:
         return
     # Those of the most optional tensors, first.
-    bases = sorted(scope.bases(), key=lambda case: -len(given(case)))
+    bases = sorted(scope.bases(), key=lambda case: -len(given_names(case)))
     bases = bases if scope.pairs else bases[:_BASES]
     for base, back in scope.shared(iter([(base, back) for base in bases for back in (0, 1)])):
-        arguments = changed(base.arguments, _repeated(scope, back))
+        arguments = change_tensors(base.arguments, _repeated(scope, back))
         yield scope.case(arguments, f"expanded{back}", kind="broadcast")
 
 

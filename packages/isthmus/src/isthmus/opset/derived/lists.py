@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, given, resized
+from isthmus.opset.derived.calls import Arguments, Scope, arrays, given_names, resize
 from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
 from isthmus.opset.derived.shapes import RANKS, SIZES, as_imprecise
 from isthmus.opset.sampling import Array, Case
@@ -46,19 +46,21 @@ def lists(scope: Scope) -> Iterator[Case]:
         rows = [(base, i) for base in bases for i in range(len(ALL))]
     for base, i in scope.shared(iter(rows)):
         output = outputs[i % len(outputs)]
-        yield scope.case(_shaped(scope, base, shapes, i), f"every-shape-{i}-out-{output}", output)
+        yield scope.case(_reshape_lists(scope, base, shapes, i), f"every-shape-{i}-out-{output}", output)
     alike: list[Shape] = [(8, 8)] * _COUNT  # shapes that fit the other tensors of the list
     for base in scope.shared(iter(bases[:2])):
         yield scope.case(
-            _shaped(scope, base, alike, 0, dense=2),
+            _reshape_lists(scope, base, alike, 0, dense=2),
             "alike-out-step",
             "step" if scope.operator.strided else "unaligned",
         )
     if scope.leading:
         many = [*_LARGE, *[shapes[i % len(shapes)] for i in range(_COUNT - len(_LARGE))]]
-        yield scope.case(_shaped(scope, bases[0], many, 0), "many", "unaligned", kind="large")
+        yield scope.case(_reshape_lists(scope, bases[0], many, 0), "many", "unaligned", kind="large")
         for base in bases[1:_TURNS]:
-            yield scope.case(_shaped(scope, base, [*_LARGE, (5,)], 0), "large", "unaligned", kind="large")
+            yield scope.case(
+                _reshape_lists(scope, base, [*_LARGE, (5,)], 0), "large", "unaligned", kind="large"
+            )
 
 
 def settings(scope: Scope) -> list[Case]:
@@ -70,10 +72,10 @@ def settings(scope: Scope) -> list[Case]:
             single = {k: v for k, v in case.arguments.items() if not isinstance(v, list | Array)}
             dtypes = {(k, array.dtype) for k, array in arrays(case.arguments)}
             found.setdefault(repr((single, sorted(dtypes))), case)
-    return sorted(found.values(), key=lambda case: -len(given(case)))
+    return sorted(found.values(), key=lambda case: -len(given_names(case)))
 
 
-def alone(scope: Scope) -> list[Case]:
+def single_tensor_calls(scope: Scope) -> list[Case]:
     """Return the calls of :func:`settings` with one tensor alone in their lists."""
     return [replace(case, arguments=_first_alone(scope, case)) for case in settings(scope)]
 
@@ -92,7 +94,7 @@ def _first(scope: Scope, case: Case) -> list[Array]:
     return found
 
 
-def _shaped(scope: Scope, base: Case, shapes: list[Shape], turn: int, dense: int = 0) -> Arguments:
+def _reshape_lists(scope: Scope, base: Case, shapes: list[Shape], turn: int, dense: int = 0) -> Arguments:
     """Give the tensors of all lists these shapes; one-element lists of numbers repeat.
 
     Each is in another layout, but the first ``dense`` tensors of each list are contiguous.
@@ -124,7 +126,7 @@ def _shaped(scope: Scope, base: Case, shapes: list[Shape], turn: int, dense: int
 
 
 def _tensor(pool: Any, shape: Shape, turn: int, strided: bool, may_repeat: bool) -> Array:
-    values = resized(pool, shape)
+    values = resize(pool, shape)
     names: list[str] = [*(ALL if strided else PACKED), *(["expanded"] if may_repeat else [])]
     name = names[turn % len(names)]
     if name == "expanded":

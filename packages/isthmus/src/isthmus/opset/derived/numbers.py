@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed
-from isthmus.opset.derived.values import beyond_float, marked, moves, plain
+from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, change_tensors
+from isthmus.opset.derived.values import beyond_float, marked, only_moves, plain
 from isthmus.opset.sampling import Array, Case, place
 
 _INEXACT = 1 - 2.0**-26  # a factor after which float32 rounds a number
@@ -30,15 +30,15 @@ def numbers(scope: Scope) -> Iterator[Case]:
     given, dtype = base.arguments, scope.maker.dtype
     yield from _plain_numbers(scope, base)
     if dtype == "float64":
-        inexact = _mapped(scope, given, lambda x: x * _INEXACT)
+        inexact = _map_arguments(scope, given, lambda x: x * _INEXACT)
         yield scope.case(_met(given | inexact, inexact), "inexact-numbers", kind="special")
-    elif dtype == "float16" and not moves(scope) and _mapped(scope, given, abs, ("Scalar",)):
-        large = _mapped(scope, given, lambda x: x * _BEYOND_HALF, ("Scalar",))
-        yield scope.case(changed(given, _scaled(dtype)) | large, "beyond-half-numbers", kind="special")
+    elif dtype == "float16" and not only_moves(scope) and _map_arguments(scope, given, abs, ("Scalar",)):
+        large = _map_arguments(scope, given, lambda x: x * _BEYOND_HALF, ("Scalar",))
+        yield scope.case(change_tensors(given, _scaled(dtype)) | large, "beyond-half-numbers", kind="special")
     elif dtype in ("int32", "int64"):
-        wide = changed(given, beyond_float(dtype))
+        wide = change_tensors(given, beyond_float(dtype))
         values = next(array for _, array in arrays(wide) if array.view.size).view.reshape(-1)
-        for name in _mapped(scope, given, abs, ("Scalar",)):
+        for name in _map_arguments(scope, given, abs, ("Scalar",)):
             for below in (0, 2):  # consecutive odd numbers are rounded up and down
                 number = int(values.max()) - below
                 one = [number] * len(given[name]) if isinstance(given[name], list) else number
@@ -49,11 +49,11 @@ def _plain_numbers(scope: Scope, base: Case) -> Iterator[Case]:
     """Derive calls with numbers for which kernels have shortcuts, beside NaN and infinity."""
     if not scope.operator.name.startswith("aten::") or not scope.operator.pointwise:
         return
-    found = changed(base.arguments, marked(scope))
+    found = change_tensors(base.arguments, marked(scope))
     names = [
         a.name
         for a in scope.maker.schema.inputs
-        if a.base == "Scalar" and a.name in _mapped(scope, found, abs)
+        if a.base == "Scalar" and a.name in _map_arguments(scope, found, abs)
     ]
     for name, number in scope.shared(iter([(name, number) for name in names for number in _SHORT])):
         factor = {"alpha": 2} if "alpha" in found and name != "alpha" else {}
@@ -84,7 +84,7 @@ def _numbers(scope: Scope, case: Case) -> list[float]:
     return found
 
 
-def _mapped(
+def _map_arguments(
     scope: Scope,
     given: Arguments,
     function: Callable[[Any], Any],
@@ -107,7 +107,7 @@ def _met(arguments: Arguments, found: Arguments) -> Arguments:
         values.reshape(-1)[: len(alone)] = alone
         return place(values)
 
-    return changed(arguments, change)
+    return change_tensors(arguments, change)
 
 
 def _scaled(dtype: str) -> Change:

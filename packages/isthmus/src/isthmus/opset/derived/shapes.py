@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import LARGE, Arguments, Scope, arrays, changed, resized
-from isthmus.opset.derived.covering import covering
+from isthmus.opset.derived.calls import LARGE, Arguments, Scope, arrays, change_tensors, resize
+from isthmus.opset.derived.covering import covering_rows
 from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
 from isthmus.opset.sampling import Array, Case, Values
 
@@ -110,46 +110,46 @@ def shapes(scope: Scope) -> Iterator[Case]:
     broadcasts = ("same", "same", "expanded") if scope.operator.paired else varied
     axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
     common: dict[str, Any] = {"base": bases, "output": _OUTPUTS, **axes}
-    ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in RANKS]
-    decided = _decided(scope, dim)
+    ranks = [*_places_by_rank(dim.is_list)] if dim else [Place(shape) for shape in RANKS]
+    decided = _decided_places(scope, dim)
     # One number of all elements: one of them decides it, or none, so that it shows which memory was read.
     values = {"values": ("last", "but last", "none")} if decided and scope.operator.shape == "()" else {}
     groups = (
         {"layout": list(ALL), "place": ranks, "broadcast": broadcasts, **values, **common},
-        {"place": [*_sized(dim)], "layout": [*PACKED, "step"], **common},
-        {"place": [*_emptied(dim)], "layout": ["contiguous"], **common},
+        {"place": [*_places_by_size(dim)], "layout": [*PACKED, "step"], **common},
+        {"place": [*_empty_places(dim)], "layout": ["contiguous"], **common},
     )
     for dimensions in groups:
-        for i, row in enumerate(scope.shared(covering(dimensions, scope.pairs))):
+        for i, row in enumerate(scope.shared(covering_rows(dimensions, scope.pairs))):
             # Dimensions beyond a kernel's most must not be ones that could be collapsed.
             layout = ("rotated", "reversed")[i % 2] if len(row["place"].shape) > 5 else row["layout"]
-            yield from _made(scope, {**row, "layout": layout}, dim)
-    for row in scope.shared(_alike(bases, broadcasts, axes, dim), 8):
-        yield from _made(scope, row, dim)
+            yield from _make_case(scope, {**row, "layout": layout}, dim)
+    for row in scope.shared(_alike_rows(bases, broadcasts, axes, dim), 8):
+        yield from _make_case(scope, row, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
     for row in scope.shared(_matrices(bases, axes, dim, "row" in broadcasts), 8) if takes_matrices else ():
-        yield from _made(scope, row, dim)
+        yield from _make_case(scope, row, dim)
     if dim is None:
-        yield from _made(
+        yield from _make_case(
             scope,
             {"base": bases[0], "place": Place((11,)), "layout": "contiguous", "broadcast": "expanded"},
             dim,
         )
     exact = {"values": "sparse"} if as_imprecise(scope) else {}  # sums of these are exact
     reduces = "reduced" in scope.operator.shape
-    places, modes = [*_enlarged(dim, reduces)], _modes(bases)[: _MODES if dim else len(_LARGE)]
+    places, modes = [*_large_places(dim, reduces)], _modes(bases)[: _MODES if dim else len(_LARGE)]
     large: dict[str, Any] = {"place": places, "layout": ["unaligned", "contiguous"], "base": modes, **axes}
     large |= {"keepdim": [False]} if "keepdim" in axes else {}
     ends = {"place": decided, "values": ("last", "last", "but last", "but last"), "layout": ["unaligned"]}
-    rows = [*covering(large), *(covering({**ends, "base": modes}) if decided else ())]
+    rows = [*covering_rows(large), *(covering_rows({**ends, "base": modes}) if decided else ())]
     if reduces or scope.operator.shape == "()":  # a sum that grows, in which each addition rounds
         rows.append({**rows[0], "values": "positive"})
-        rows.append({**rows[0], "place": Place((_LONGEST,), _along(dim, 0))})
+        rows.append({**rows[0], "place": Place((_LONGEST,), _places_along(dim, 0))})
     if scope.operator.broadcasts and not scope.operator.paired and dim is None:
         rows += [{**rows[0], "place": Place((9, 8209)), "broadcast": mode} for mode in ("row", "first row")]
     for row in scope.shared(iter(rows), 8):
         if math.prod(row["place"].shape) <= scope.operator.longest:
-            yield from _made(scope, row | exact, dim)
+            yield from _make_case(scope, row | exact, dim)
 
 
 def _matrices(
@@ -171,12 +171,12 @@ def _matrices(
     yield from (square | {"broadcast": mode} for mode in fits)
 
 
-def _alike(
+def _alike_rows(
     bases: list[Case], modes: tuple[str, ...], axes: dict[str, Any], dim: Any
 ) -> Iterator[dict[str, Any]]:
     """Yield rows whose tensors and output have one dense layout, as kernels that walk through memory expect them."""
     for i, (mode, layout) in enumerate(itertools.product(dict.fromkeys(modes), _DENSE)):
-        row = {"place": Place((2, 3, 4, 5), _along(dim, i % 4)), "layout": layout, "broadcast": mode}
+        row = {"place": Place((2, 3, 4, 5), _places_along(dim, i % 4)), "layout": layout, "broadcast": mode}
         row |= {name: values[i // 2 % 2] for name, values in axes.items()}
         yield {**row, "base": bases[i % len(bases)], "output": layout, "alike": True}
 
@@ -203,18 +203,18 @@ def _modes(bases: list[Case]) -> list[Case]:
     return list(found.values())
 
 
-def _decided(scope: Scope, dim: Any) -> list[Place]:
+def _decided_places(scope: Scope, dim: Any) -> list[Place]:
     """Return places of long reductions that one element decides; none if the operator adds without extremes."""
     operator = scope.operator
     chooses = operator.tolerance[scope.maker.dtype].accumulate == 0 or operator.extreme
     if not chooses or operator.distinct or not (operator.shape == "()" or (dim and dim.name == "dim")):
         return []
     flat = Place((527, 521), [] if dim and dim.is_list else None)
-    long = Place((270_001,), _along(dim, 0))
+    long = Place((270_001,), _places_along(dim, 0))
     return [long, flat if dim is None or dim.optional or dim.is_list else long]
 
 
-def _ranked(several: bool) -> Iterator[Place]:
+def _places_by_rank(several: bool) -> Iterator[Place]:
     """Every dimension of ranks to 4, from both ends; the first, middle and last of higher ranks."""
     by_rank: list[Shape] = [(7,), (5, 3), (3, 4, 5), (3, 4, 1, 5), *[s for s in RANKS if len(s) > 4]]
     if several:
@@ -228,48 +228,48 @@ def _ranked(several: bool) -> Iterator[Place]:
         yield from (Place(shape, [d] if several else d) for d in every)
 
 
-def _along(dim: Any, axis: int) -> Any:
+def _places_along(dim: Any, axis: int) -> Any:
     return None if dim is None else [axis] if dim.is_list else axis
 
 
-def _sized(dim: Any) -> Iterator[Place]:
+def _places_by_size(dim: Any) -> Iterator[Place]:
     for i, n in enumerate(SIZES):
         if dim is None:
             yield Place((n,) if i % 3 else (3, n))
         else:
             shape, axis = (((n,), 0), ((3, n), 1), ((n, 3), 0))[i % 3]
-            yield Place(shape, _along(dim, axis))
+            yield Place(shape, _places_along(dim, axis))
 
 
-def _emptied(dim: Any) -> Iterator[Place]:
+def _empty_places(dim: Any) -> Iterator[Place]:
     yield Place((), [] if dim is not None and dim.is_list else None if dim is None else 0)
     for shape, axis in (((2, 0, 3), 1), ((0,), 0), ((2, 0, 3), 0)):
-        yield Place(shape, _along(dim, axis))
+        yield Place(shape, _places_along(dim, axis))
 
 
-def _enlarged(dim: Any, reduces: bool) -> Iterator[Place]:
+def _large_places(dim: Any, reduces: bool) -> Iterator[Place]:
     if dim is None:
         yield from map(Place, _LARGE)
         return
     rows = _LARGE_REDUCED if reduces else _LARGE_ALONG
-    yield from (Place(shape, _along(dim, axis)) for shape, axis in rows)
+    yield from (Place(shape, _places_along(dim, axis)) for shape, axis in rows)
     if dim.is_list:
         yield Place((67, 3, 71), [0, -1])
     if dim.optional and dim.name == "dim":
         yield Place((263, 257))
 
 
-def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
+def _make_case(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
     """Make the case of a row; none if the operator does not support it."""
     base, place, layout = row["base"], row["place"], row["layout"]
-    if scope.operator.distinct and math.prod(place.shape) > _different(scope):
+    if scope.operator.distinct and math.prod(place.shape) > _count_distinct(scope):
         return
     mode = row.get("broadcast", "same")
     last = sum(1 for _ in arrays(base.arguments)) - 1
 
     def change(name: str, i: int, array: Array) -> Array:
         shape = _narrowed(place.shape, mode, i, last)
-        values = scope.maker.distinct(*shape).view if scope.operator.distinct else resized(array.view, shape)
+        values = scope.maker.distinct(*shape).view if scope.operator.distinct else resize(array.view, shape)
         if "values" in row and array.dtype == scope.maker.dtype:
             values = _of_kind(row["values"], values, i, array.view, scope.operator.extreme)
         written = next(a for a in scope.maker.schema.arguments if a.name == name).written
@@ -284,7 +284,7 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         first = names.index(layout) if layout in names else 0
         return laid(values, names[(first + 5 * i) % len(names)])
 
-    arguments: Arguments = changed(base.arguments, change)
+    arguments: Arguments = change_tensors(base.arguments, change)
     arguments |= {name: row[name] for name in _FLAGS if name in row}
     if dim is not None:
         arguments[dim.name] = place.dim
@@ -349,7 +349,7 @@ def _of_kind(
     return made
 
 
-def _different(scope: Scope) -> int:
+def _count_distinct(scope: Scope) -> int:
     """Number of elements that can be distinct in the dtype under test."""
     bits = 8 * dt.DTYPES[scope.maker.dtype].numpy.itemsize
     return {8: 100, 16: 30_000}.get(bits, 1 << 24)

@@ -14,10 +14,10 @@ from isthmus.opset.derived.calls import (
     Change,
     Scope,
     arrays,
-    changed,
+    change_tensors,
     elements,
     in_layouts,
-    resized,
+    resize,
 )
 from isthmus.opset.derived.layouts import ALL, PACKED, STRIDED, laid
 from isthmus.opset.rules import evaluate
@@ -59,42 +59,42 @@ def sizes(scope: Scope) -> Iterator[Case]:
             rows += [(base, old, _in_groups(base, old, new)) for new in news]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
-    yield scope.case(_single(bases[0]), "single")
-    yield from _even(scope, bases[deepest])
+    yield scope.case(_reduce_to_one(bases[0]), "single")
+    yield from _derive_even(scope, bases[deepest])
     for base in scope.shared(iter(bases[:_EACH])):  # equal sizes, so that exchanged ones fit
         sizes = dict.fromkeys(sizes_of(base), max(sizes_of(base), default=1))
         if elements_with(base.arguments, sizes) <= _SMALL:
-            equal = replaced(base.arguments, sizes)
-            if _total(equal, results_of(scope, equal)) <= _SMALL:
+            equal = replace_sizes(base.arguments, sizes)
+            if _count_elements(equal, results_of(scope, equal)) <= _SMALL:
                 yield scope.case(equal, "equal")
     halves = scope.maker.dtype in dt.HALVES and scope.operator.tolerance[scope.maker.dtype].accumulate
     thick = [(bases[0], old, _THICK) for old in sizes_of(bases[0])] if halves else []
     for i, (base, old, new) in enumerate([*scope.shared(iter(rows), 8), *thick]):
         if (new > 2000 and not scope.leading) or (new == 0 and not scope.operator.empty):
             continue
-        arguments = _enlarged(
+        arguments = _enlarge(
             scope, base, old, new, {_MANY: 2, _LONG: 6, _SIZES[-1]: 6, _THICK: 6}.get(new, 0)
         )
         if arguments is None and new == _MANY:
-            arguments = _enlarged(scope, base, old, new, 1)
+            arguments = _enlarge(scope, base, old, new, 1)
         if arguments is None or (new == _THICK and not _sums(scope, new, results_of(scope, arguments))):
             continue
-        arguments = changed(arguments, _placed(scope, new, i))
+        arguments = change_tensors(arguments, _layout_change(scope, new, i))
         output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"
         yield scope.case(arguments, f"size{old}to{new}-out-{output}", output)
-        if new == _MANY and indexed(scope, arguments) and scope.operator.name.startswith("aten::"):
-            far = changed(arguments, _far(new - old))
+        if new == _MANY and has_indices(scope, arguments) and scope.operator.name.startswith("aten::"):
+            far = change_tensors(arguments, _move_indices(new - old))
             yield scope.case(far, f"size{old}to{new}-far", kind="large")
 
 
-def _even(scope: Scope, base: Case) -> Iterator[Case]:
+def _derive_even(scope: Scope, base: Case) -> Iterator[Case]:
     """Derive a case for each layout whose sizes, but small ones, are multiples of 8, so that kernels load vectors."""
     large = [n for n in sizes_of(base) if n > 4]
     news = itertools.accumulate(large, lambda last, n: max(last + 8, -(-n // 8) * 8), initial=0)
-    arguments = replaced(base.arguments, {3: 4, **dict(zip(large, [*news][1:], strict=True))})
+    arguments = replace_sizes(base.arguments, {3: 4, **dict(zip(large, [*news][1:], strict=True))})
     for name in scope.shared(iter(ALL if scope.operator.strided else PACKED)):
         output = name if scope.operator.strided else "unaligned"
-        yield scope.case(changed(arguments, in_layouts(name)), f"even-{name}-out-{output}", output)
+        yield scope.case(change_tensors(arguments, in_layouts(name)), f"even-{name}-out-{output}", output)
 
 
 def _in_groups(base: Case, old: int, new: int) -> int:
@@ -103,10 +103,10 @@ def _in_groups(base: Case, old: int, new: int) -> int:
     return -(-new // group) * group
 
 
-def _single(base: Case) -> Arguments:
+def _reduce_to_one(base: Case) -> Arguments:
     """Replace every size by 1, and indices by 0: fewer elements than a vector has."""
     sizes = {n for _, array in arrays(base.arguments) for n in array.shape if n > 1}
-    return changed(replaced(base.arguments, dict.fromkeys(sizes, 1)), _first)
+    return change_tensors(replace_sizes(base.arguments, dict.fromkeys(sizes, 1)), _first)
 
 
 def _first(_: str, i: int, array: Array) -> Array:
@@ -114,24 +114,24 @@ def _first(_: str, i: int, array: Array) -> Array:
     return place(array.view * 0) if array.dtype in _INDICES else array
 
 
-def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Arguments | None:
+def _enlarge(scope: Scope, base: Case, old: int, new: int, small: int) -> Arguments | None:
     """Replace a size, and all others by a small one unless that is 0; None if the call has too many elements."""
     small += small == old
     others = [other for other in sizes_of(base) if small and other not in (old, 2)]
-    arguments = replaced(base.arguments, dict.fromkeys(others, small))
+    arguments = replace_sizes(base.arguments, dict.fromkeys(others, small))
     if not _fits(scope, arguments, old, new):
         return None
-    arguments = replaced(arguments, {old: new})
-    if new == 1 and indexed(scope, arguments):
-        arguments = changed(arguments, _first)
+    arguments = replace_sizes(arguments, {old: new})
+    if new == 1 and has_indices(scope, arguments):
+        arguments = change_tensors(arguments, _first)
     shapes = results_of(scope, arguments)
     most = 2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL
-    if _total(arguments, shapes) > most or (new > _most(scope) and _sums(scope, new, shapes)):
+    if _count_elements(arguments, shapes) > most or (new > _most_terms(scope) and _sums(scope, new, shapes)):
         return None
     return arguments
 
 
-def _total(arguments: Arguments, shapes: list[tuple[int, ...]]) -> int:
+def _count_elements(arguments: Arguments, shapes: list[tuple[int, ...]]) -> int:
     """Return the number of elements of a call's tensors and of results of some shapes."""
     return elements(arguments) + sum(map(math.prod, shapes))
 
@@ -141,7 +141,7 @@ def sizes_of(base: Case) -> list[int]:
     return sorted({n for _, array in arrays(base.arguments) for n in array.shape if n > 1})[:_EACH]
 
 
-def _placed(scope: Scope, size: int, i: int) -> Change:
+def _layout_change(scope: Scope, size: int, i: int) -> Change:
     """Vary layouts; long tensors have none that need more memory."""
     if size >= _LONG or not scope.operator.strided:
         return lambda _, j, array: laid(array.view, "unaligned")
@@ -154,7 +154,7 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     """Whether the tensors with a size replaced are small enough and indices stay within bounds, which only grow."""
     sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     # PyTorch rejects targets that name a class beyond fewer ones.
-    grows = new > old or new == 1 or not indexed(scope, arguments) or {"target", "logits"} <= {*arguments}
+    grows = new > old or new == 1 or not has_indices(scope, arguments) or {"target", "logits"} <= {*arguments}
     return grows and sum(sizes) <= 2 * MOST and max(sizes) <= scope.operator.longest
 
 
@@ -168,7 +168,7 @@ def results_of(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
     return [each for each in (said if several else (said,)) if each is not None]
 
 
-def _most(scope: Scope) -> int:
+def _most_terms(scope: Scope) -> int:
     """Return the most terms of a sum; few if each addition may round to a half."""
     return 512 if scope.operator.tolerance[scope.maker.dtype].accumulate > 1024 else _MANY
 
@@ -179,7 +179,7 @@ def _sums(scope: Scope, new: int, shapes: list[tuple[int, ...]]) -> bool:
     return summed and scope.operator.tolerance[scope.maker.dtype].accumulate > 0
 
 
-def indexed(scope: Scope, arguments: Arguments) -> bool:
+def has_indices(scope: Scope, arguments: Arguments) -> bool:
     """Whether a call has indices, which must stay within bounds."""
     return any(
         array.dtype in _INDICES and (scope.maker.is_float or name in ("index", "indices"))
@@ -187,7 +187,7 @@ def indexed(scope: Scope, arguments: Arguments) -> bool:
     )
 
 
-def _far(distance: int) -> Change:
+def _move_indices(distance: int) -> Change:
     """Move indices to the end of a dimension; PyTorch rejects those of another dimension, which did not grow."""
     return lambda _, i, array: place(array.view + distance) if array.dtype == "int64" else array
 
@@ -197,12 +197,12 @@ def elements_with(arguments: Arguments, sizes: dict[int, int]) -> int:
     return sum(math.prod(sizes.get(n, n) for n in array.shape) for _, array in arrays(arguments))
 
 
-def replaced(arguments: Arguments, sizes: dict[int, int]) -> Arguments:
+def replace_sizes(arguments: Arguments, sizes: dict[int, int]) -> Arguments:
     """Replace sizes wherever they occur, in tensors and in numbers."""
 
     def change(_: str, i: int, array: Array) -> Array:
         shape = tuple(sizes.get(n, n) for n in array.shape)
-        return place(resized(array.view, shape)) if shape != array.shape else array
+        return place(resize(array.view, shape)) if shape != array.shape else array
 
     def number(name: str, value: Any) -> Any:
         if isinstance(value, bool) or name in _KEPT:
@@ -211,4 +211,4 @@ def replaced(arguments: Arguments, sizes: dict[int, int]) -> Arguments:
             return [number(name, item) for item in value]
         return sizes.get(value, value) if isinstance(value, int) else value
 
-    return {name: number(name, value) for name, value in changed(arguments, change).items()}
+    return {name: number(name, value) for name, value in change_tensors(arguments, change).items()}

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, elements, resized
+from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, change_tensors, elements, resize
 from isthmus.opset.sampling import Array, Case, place
 
 _MOVED = 4  # more cases of operators that move data
@@ -28,20 +28,20 @@ _LONG = 4133  # elements of a row of many blocks
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)
 
 
-def planted(scope: Scope) -> Iterator[Case]:
+def derive_planted(scope: Scope) -> Iterator[Case]:
     """Derive cases with NaN, infinity and integers beyond the floats' precision among ordinary values."""
-    base = _base(scope, moves(scope))
+    base = _base(scope, only_moves(scope))
     if base is None:
         return
     operator, dtype = scope.operator, scope.maker.dtype
     shapes = [array.shape for _, array in arrays(base.arguments)]
     if operator.strided and any(shapes):
-        yield scope.case(changed(base.arguments, _sliced), "sliced", kind="strided")
+        yield scope.case(change_tensors(base.arguments, _sliced), "sliced", kind="strided")
     if operator.broadcasts and len(shapes) > 1 and all(len(shape) > 1 for shape in shapes):
-        yield scope.case(changed(base.arguments, _narrowed), "narrowed", kind="broadcast")
+        yield scope.case(change_tensors(base.arguments, _narrowed), "narrowed", kind="broadcast")
     if scope.maker.is_float:
         # Indices select a few of the elements that are moved: several cases together, special ones too.
-        if moves(scope):
+        if only_moves(scope):
             bases = [case for case in scope.own if plain(case) and _indexed(case)][:_MOVED]
         else:  # each setting of the other arguments
             settings = [case for case in scope.bases() if plain(case) and _is_clear(case)]
@@ -49,22 +49,24 @@ def planted(scope: Scope) -> Iterator[Case]:
         for value in operator.special:
             label = "nan" if math.isnan(value) else "inf"
             for each in [base, *[each for each in bases if each is not base]]:
-                change = _planted(value, dtype, moves(scope), operator.strided)
-                yield scope.case(changed(each.arguments, change), label, kind="special")
+                change = _planted(value, dtype, only_moves(scope), operator.strided)
+                yield scope.case(change_tensors(each.arguments, change), label, kind="special")
             factors = {name: 0 for name in ("alpha", "value") if base.arguments.get(name) is not None}
             if operator.pointwise and factors:
                 change = _planted(value, dtype, False, operator.strided)
                 yield scope.case(
-                    changed(base.arguments, change) | factors, f"{label}-times-0", kind="special"
+                    change_tensors(base.arguments, change) | factors, f"{label}-times-0", kind="special"
                 )
         several = [base] if len(shapes) > 1 and not operator.paired else []
         for each in scope.shared(iter(several)):
-            yield scope.case(changed(each.arguments, _first_is_one(dtype)), "first-is-1", kind="special")
+            yield scope.case(
+                change_tensors(each.arguments, _first_is_one(dtype)), "first-is-1", kind="special"
+            )
     if dtype in _BEYOND_FLOAT:
-        yield from _beyond(scope, changed(base.arguments, beyond_float(dtype)))
+        yield from _derive_beyond_float(scope, change_tensors(base.arguments, beyond_float(dtype)))
 
 
-def _beyond(scope: Scope, enlarged: Arguments) -> Iterator[Case]:
+def _derive_beyond_float(scope: Scope, enlarged: Arguments) -> Iterator[Case]:
     """Derive calls of integers beyond the floats' precision; of each tensor that is broadcast, one alone."""
     yield scope.case(enlarged, "beyond-float", kind="special")
     names = [name for name, _ in arrays(enlarged)] if scope.operator.broadcasts else []
@@ -75,14 +77,14 @@ def _beyond(scope: Scope, enlarged: Arguments) -> Iterator[Case]:
         yield scope.case(enlarged | {"alpha": 3}, "beyond-float-alpha", kind="special")
 
 
-def scaled(scope: Scope) -> Iterator[Case]:
+def derive_scaled(scope: Scope) -> Iterator[Case]:
     """Derive cases with one argument at a time so large that float16 or cubes overflow, or denormal.
 
     Pointwise operators and those that move data have extremes of their own.
     """
     operator, dtype = scope.operator, scope.maker.dtype
     base = _base(scope)
-    if base is None or not scope.maker.is_float or moves(scope) or operator.pointwise or operator.paired:
+    if base is None or not scope.maker.is_float or only_moves(scope) or operator.pointwise or operator.paired:
         return
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     tensors = arrays(base.arguments)
@@ -98,7 +100,7 @@ def scaled(scope: Scope) -> Iterator[Case]:
     if operator.denormal and "beta" in base.arguments:
         rows += [((found[0], name), "denormal") for name in found[1:]]
     for chosen, label in scope.shared(iter(rows)):
-        arguments = changed(base.arguments, _multiplied(chosen, dtype, factors[label]))
+        arguments = change_tensors(base.arguments, _multiplied(chosen, dtype, factors[label]))
         yield scope.case(arguments, "-".join([label, *chosen]), kind="special")
 
 
@@ -110,7 +112,7 @@ def _is_clear(case: Case) -> bool:
     return not skips and all(x != 0 and math.isfinite(x) for x in numbers if isinstance(x, int | float))
 
 
-def moves(scope: Scope) -> bool:
+def only_moves(scope: Scope) -> bool:
     """Whether the operator computes nothing, so that its results are bit-equal."""
     tolerance = scope.operator.tolerance[scope.maker.dtype]
     return tolerance.ulp == tolerance.accumulate == 0
@@ -136,7 +138,7 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
     operator, dtype = scope.operator, scope.maker.dtype
     along = next((a for a in scope.maker.schema.arguments if a.name in ("dim", "dims")), None)
     if operator.pointwise and scope.maker.is_float and not operator.denormal:
-        yield scope.case(changed(bases[0].arguments, _denormal_sum(scope)), "denormal", kind="special")
+        yield scope.case(change_tensors(bases[0].arguments, _denormal_sum(scope)), "denormal", kind="special")
     for i, (label, found) in enumerate(_sets(scope, operator.pointwise)):
         # Pointwise operators meet all pairs of the values, or every number; others get them as rows and as columns.
         alone = operator.pointwise and _tensors(bases[0]) == 1
@@ -145,7 +147,7 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
         for base in several if scope.leading or scope.maker.is_float else [bases[i % len(bases)]]:
             for flags in _settings(base.arguments, along.is_list) if along else ({"axis": -1},):
                 axis = flags["axis"]
-                filled = changed(base.arguments, _filled(base, found, dtype, operator.pointwise))
+                filled = change_tensors(base.arguments, _fill(base, found, dtype, operator.pointwise))
                 arguments = filled | {k: v for k, v in flags.items() if k != "axis"}
                 if along:
                     arguments[along.name] = axis
@@ -169,7 +171,7 @@ def _denormal_sum(scope: Scope) -> Change:
     return change
 
 
-def _filled(base: Case, found: np.ndarray[Any, Any], dtype: str, pairs: bool) -> Change:
+def _fill(base: Case, found: np.ndarray[Any, Any], dtype: str, pairs: bool) -> Change:
     """Fill the tensors of a call, but no single number beside tensors, with the values or with all pairs of them.
 
     Without pairs, each tensor has the values of a row at other places.
@@ -188,7 +190,7 @@ def _filled(base: Case, found: np.ndarray[Any, Any], dtype: str, pairs: bool) ->
         if several and not array.shape:
             return array
         grid = next(rest, None) if _is_data(name, array, dtype) else None
-        return place(resized(array.view, grids[0].shape) if grid is None else grid)
+        return place(resize(array.view, grids[0].shape) if grid is None else grid)
 
     return change
 
@@ -206,7 +208,7 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
     operator, dtype = scope.operator, scope.maker.dtype
     kind = dt.DTYPES[dtype].numpy
     if not pointwise and not operator.distinct and operator.tolerance[dtype].accumulate == 0:
-        yield from _decided(kind, any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments))
+        yield from _decided_rows(kind, any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments))
     if not scope.maker.is_float:
         if scope.maker.kind_of_dtype in ("int", "uint") and operator.limits:
             rows = _limits(kind) if pointwise else _limit_rows(kind)
@@ -260,7 +262,7 @@ def _special_rows(scope: Scope, kind: np.dtype[Any]) -> Iterator[tuple[str, np.n
         yield "infinite-rows", _infinite(ordinary).astype(kind)
 
 
-def _decided(kind: np.dtype[Any], rows: bool) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def _decided_rows(kind: np.dtype[Any], rows: bool) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """Yield tensors of ones and a zero, and of zeros and a one, which decides the result, at each place."""
     one = np.zeros((len(_PLACES), 67))
     one[range(len(_PLACES)), _PLACES] = 1

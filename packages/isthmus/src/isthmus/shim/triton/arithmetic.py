@@ -63,7 +63,7 @@ def _is_bfloat16(value: Any) -> bool:
     )
 
 
-def _wide(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     return TensorHandle(widen(value.data), tl.float32) if _is_bfloat16(value) else value
 
 
@@ -73,7 +73,7 @@ def _in_float32(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def compute(self: Any, *args: Any) -> Any:
         flags = [_is_bfloat16(each) for each in args if isinstance(each, TensorHandle)]
-        result = method(self, *map(_wide, args))
+        result = method(self, *map(_widen, args))
         if result.data.dtype == bool:
             return TensorHandle(result.data, tl.int1)
         return TensorHandle(narrow(result.data), tl.bfloat16) if flags[-1] else result
@@ -83,7 +83,7 @@ def _in_float32(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _cast(self: Any, src: TensorHandle, dst_type: Any) -> TensorHandle:
     """Convert between dtypes."""
-    data = _wide(src).data
+    data = _widen(src).data
     if dst_type.scalar is tl.bfloat16:
         return TensorHandle(narrow(data.astype(numpy.float32)), tl.bfloat16)
     return TensorHandle(data.astype(interpreter._get_np_dtype(dst_type)), dst_type.scalar)

@@ -29,7 +29,7 @@ def install(scope: Scope) -> None:
     """Replace launches of kernels, calls between their functions, and the choice of a configuration."""
     for name in ("jit.JITFunction", "interpreter.InterpretedFunction"):
         scope.replace(f"triton.runtime.{name}.run", lambda _: _run, _REASON)
-        scope.replace(f"triton.runtime.{name}.__call__", _called, _REASON)
+        scope.replace(f"triton.runtime.{name}.__call__", _wrap_call, _REASON)
     scope.replace(
         "triton.runtime.autotuner.Autotuner._bench",
         lambda _: _rank,
@@ -38,7 +38,7 @@ def install(scope: Scope) -> None:
     )
     scope.replace(
         "triton.runtime.interpreter.InterpreterBuilder.__getattr__",
-        lambda _: _missing,
+        lambda _: _missing_attribute,
         "names what is missing",
     )
     asm = "triton.runtime.interpreter.InterpreterBuilder.create_inline_asm"
@@ -105,7 +105,7 @@ def _wait_for(arguments: Iterable[Any]) -> None:
             torch.accelerator.current_stream(device).synchronize()
 
 
-def _called(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_call(original: Callable[..., Any]) -> Callable[..., Any]:
     """The call of a ``@triton.jit`` function by another."""
 
     @functools.wraps(original)
@@ -203,7 +203,7 @@ def _method(member: JITFunction) -> Callable[..., Any]:
 # ---- what the interpreter cannot do ------------------------------------------------------------------------------
 
 
-def _missing(self: Any, name: str) -> Any:
+def _missing_attribute(self: Any, name: str) -> Any:
     if name.startswith("create_"):
         return functools.partial(_refuse, name.removeprefix("create_"))
     raise AttributeError(name)

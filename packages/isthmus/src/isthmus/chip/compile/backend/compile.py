@@ -27,7 +27,7 @@ def compile_graph(
         inputs: example inputs.
         options: of :class:`Settings`, by name.
     """
-    settings = Settings.of(options)
+    settings = Settings.from_options(options)
     decompositions.trace_kernels()
     if settings.fuse:
         tools.find("graph_patterns", "isthmus")(model)

@@ -121,7 +121,7 @@ class _Captures:
             return None
         key = (stream.device_index, stream.stream_id, *(inputs[i] for i in self._numbers))
         with self._lock:
-            known, is_new = self._known(key)
+            known, is_new = self._known_captures(key)
         for captured in known:
             results = captured.graph(tensors)
             if results is not None:
@@ -140,7 +140,7 @@ class _Captures:
         assert results is not None
         return [_output(output, results, inputs) for output in made.outputs]
 
-    def _known(self, key: Any) -> tuple[list[_Capture], bool]:
+    def _known_captures(self, key: Any) -> tuple[list[_Capture], bool]:
         """The captures for sizes, and whether the sizes are new."""
         is_new = key not in self._found
         known = self._found.setdefault(key, [])
@@ -161,12 +161,12 @@ class _Captures:
                     outputs = self._run(list(inputs))
                 finally:
                     graph.capture_end()
-            return self._moving(graph, tensors, inputs, outputs, pool)
+            return self._capture_moving(graph, tensors, inputs, outputs, pool)
         except RuntimeError as error:  # an operator that cannot be captured
             _logger.info("a graph is run by its operators: %s", error)
             return None
 
-    def _moving(
+    def _capture_moving(
         self,
         graph: _C.Graph,
         tensors: list[torch.Tensor],

@@ -50,7 +50,7 @@ def fuse_pointwise(graph: GraphModule) -> None:
     new = {group.name: group for group in found if group.name not in _defined}
     runs = {group.run.name: group.run for group in new.values()}
     try:
-        kernels = dict(zip(runs, _generated(generator, [*runs.values()]), strict=True))
+        kernels = dict(zip(runs, _generate_kernels(generator, [*runs.values()]), strict=True))
     except RuntimeError as error:
         _logger.warning("isthmus: pointwise operators are not fused: %s", error)
         return
@@ -62,7 +62,7 @@ def fuse_pointwise(graph: GraphModule) -> None:
     sort(graph.graph)
 
 
-def _generated(generator: Generator, runs: list[Run]) -> list[Kernel]:
+def _generate_kernels(generator: Generator, runs: list[Run]) -> list[Kernel]:
     """The kernels of new runs.
 
     Raises:
@@ -200,7 +200,7 @@ class _Group:
         position = {node: i for i, node in enumerate([*self.inputs, *self.members])}
         self.run = Run(
             tuple(_name(node.meta["val"].dtype) for node in self.inputs),
-            tuple(_placed(steps[node], position) for node in members),
+            tuple(_place_step(steps[node], position) for node in members),
             tuple(position[node] for node in self.outputs),
         )
         self.composite = self._composite()
@@ -255,7 +255,7 @@ def _items(call: Node, count: int) -> Iterator[Node]:
         yield previous
 
 
-def _placed(step: Step, position: dict[Node, int]) -> Step:
+def _place_step(step: Step, position: dict[Node, int]) -> Step:
     operands = {
         name: Value(position[each]) if isinstance(each, Node) else each
         for name, each in step.operands.items()

@@ -22,7 +22,7 @@ class Settings(NamedTuple):
     capture: bool
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> Settings:
+    def from_options(cls, given: Mapping[str, Any] | None) -> Settings:
         """The settings for ``torch.compile(..., backend="isthmus", options=given)``.
 
         Raises:
