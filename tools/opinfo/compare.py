@@ -123,8 +123,6 @@ def value_difference(chip: Any, cpu: Any, values: Compared = "bits", placed: boo
     """Return the difference of two nested results; "" if there is none.
 
     Args:
-        chip: result of the call on the chip.
-        cpu: result of the same call on the CPU.
         values: what has to agree in the tensors.
         placed: whether every tensor of ``chip`` has to be on the chip.
     """

@@ -297,8 +297,6 @@ def judge(
     """Judge one operator.
 
     Args:
-        op: a ``torch.testing._internal.opinfo.core.OpInfo``.
-        dtype: a dtype that op supports on CPU.
         cap: at most this many samples, evenly spaced over those of OpInfo; 0 for all.
         report: called before each step, so that a crash can be attributed.
         reference: use OpInfo's reference inputs in place of its samples.

@@ -42,13 +42,8 @@ def _family(name: str) -> list[Operator]:
 
 def _extension(operator: Operator) -> dict[str, Any]:
     """Return the record of an operator that PyTorch does not have."""
-    return {
-        "schema": operator.schema,
-        "variants": [],
-        "tags": [],
-        "differentiable": list(operator.differentiable),
-        "models": [],
-    }
+    inputs = list(operator.differentiable)
+    return {"schema": operator.schema, "variants": [], "tags": [], "differentiable": inputs, "models": []}
 
 
 def _packaged() -> Path:
@@ -96,10 +91,6 @@ def differentiable() -> dict[str, list[str]]:
 
 def records(names: list[str], models: dict[str, list[str]]) -> dict[str, Any]:
     """Return the record of each operator in ``schemas.json``.
-
-    Args:
-        names: canonical overloads.
-        models: training steps that call an overload, by overload.
 
     Raises:
         KeyError: PyTorch has no operator of that name.
