@@ -570,24 +570,27 @@ def test_agents_end_with_the_command(account: dict[str, str]) -> None:
 
 @pytest.mark.full
 def test_hosts_of_a_lab(tmp_path: Path) -> None:
-    started: list[subprocess.Popen[str]] = []
+    started: list[subprocess.Popen[bytes]] = []
     with lab(tmp_path / "lab", 2, 2, "m") as folder:
         path = folder / "cluster.yaml"
         try:
             code = f"from tests.helpers.host_driver import *\n{HOLD}"
             for host in inventory.read(path).hosts:
-                started.append(
-                    subprocess.Popen(
-                        remote.command(host, [sys.executable, "-c", code]),
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        text=True,
-                        cwd=children.ROOT,
-                        env={**os.environ, "PYTHONPATH": str(children.ROOT), "LOCAL_RANK": "1"},
-                    )
+                child = subprocess.Popen(
+                    remote.command(
+                        host, [sys.executable, "-c", code], host.environment | {"LOCAL_RANK": "1"}
+                    ),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    cwd=children.ROOT,
+                    env={**os.environ, "PYTHONPATH": str(children.ROOT)},
                 )
+                started.append(child)
+                assert child.stdin
+                child.stdin.write(remote.environment_line(host.environment | {"LOCAL_RANK": "1"}))
+                child.stdin.flush()
             for process in started:
-                assert process.stdout and process.stdout.readline() == "held\n"
+                assert process.stdout and process.stdout.readline() == b"held\n"
             assert cluster("lab", "fault", "host2", "card1", "stop", "--folder", folder) == (0, "")
 
             def seen() -> list[tuple[str, int, str, list[int]]]:

@@ -1,4 +1,4 @@
-"""The test methods of upstream's files, and why some have no counterpart here.
+"""PyTorch's own tests of a PrivateUse1 device, restated for the chip: which are here, and why some are not.
 
 The first seventeen files are those of PyTorch's reference backend, in
 ``test/cpp_extensions/open_registration_extension/torch_openreg/tests`` of PyTorch 2.13; where a later revision of a
@@ -9,7 +9,24 @@ tests of the same interface, ``accelerator`` is ``test/test_accelerator.py``. ``
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from tools.repository import ROOT
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+def covers(file: str, *names: str) -> Callable[[Test], Test]:
+    """Mark a test as the counterpart of upstream tests.
+
+    Args:
+        file: upstream's file without ``test_`` and ``.py``, a key of ``UPSTREAM``.
+        names: its test methods.
+    """
+
+    return lambda test: test
+
 
 UPSTREAM = {
     "autocast": """

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 @covers("accelerator", "test_device_index_fullgraph")

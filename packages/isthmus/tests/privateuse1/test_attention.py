@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import isthmus._C as core
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 2, 64, 32
 SHAPE = (BATCH, HEADS, LENGTH, WIDTH)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 def leaf(*shape: int) -> torch.Tensor:

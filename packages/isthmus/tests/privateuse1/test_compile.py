@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.device_interface import get_interface_for_device
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 BACKEND = "aot_eager"
 

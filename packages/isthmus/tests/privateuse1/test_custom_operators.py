@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 library = torch.library.Library("isthmus_test", "FRAGMENT")
 library.define("custom_abs(Tensor x) -> Tensor")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing._internal.common_dtype import get_all_dtypes
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 DEVICES = 2
 

@@ -21,7 +21,7 @@ from torch.testing._internal.common_device_type import (
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import TestCase, first_sample, noncontiguous_like
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 SAMPLED = [
     op for op in op_db if op.name in {"add", "mul", "empty", "zeros", "ones", "softmax", "nn.functional.gelu"}

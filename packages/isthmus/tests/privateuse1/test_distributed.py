@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 def _work(rank: int, store: str) -> None:

@@ -9,7 +9,7 @@ import tvm_ffi
 from torch.utils.dlpack import DLDeviceType
 
 from isthmus.chip.patches import dlpack
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 ADDRESSABLE = pytest.mark.host("the CPU addresses its memory")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.helpers.graphs import OF_THE_CORE, capture
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 POOLS = ("own", "of another graph", "of a handle")
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from tests.helpers.graphs import OF_THE_CORE, capture
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 P = torch.rand(100, generator=torch.Generator().manual_seed(1))
 DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -10,7 +10,7 @@ import torch
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
 
 from tests.helpers.graphs import OF_THE_CORE, capture
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 def mlp(width: int = 16) -> torch.nn.Module:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.helpers.graphs import OF_THE_CORE, capture
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 def add_ten_times(x: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 @covers("memory", "test_basic_allocation", "test_different_dtypes", "test_large_allocation")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 @covers("ops", "test_empty")

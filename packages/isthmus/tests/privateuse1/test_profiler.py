@@ -12,7 +12,7 @@ from torch import nn
 from torch.autograd.profiler import profile
 from torch.profiler import record_function
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from torch._C._profiler import ProfilerActivity
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import backend_registration
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 @covers("misc", "test_backend_module_name", "test_backend_module_registration")

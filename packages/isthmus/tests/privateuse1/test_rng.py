@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import numpy
 import pytest
 import torch
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 METADATA = {"version_number": True, "format_number": True}
 

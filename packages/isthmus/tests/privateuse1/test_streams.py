@@ -7,7 +7,7 @@ import operator
 import pytest
 import torch
 
-from tests.privateuse1 import covers
+from tests.privateuse1.inventory import covers
 
 
 @pytest.fixture(autouse=True)
