@@ -22,7 +22,7 @@ from tools.mutation import classes, compiled, equivalent, page, ranks, reduction
 from tools.mutation.__main__ import app
 from tools.mutation.classes.accumulation import toward_zero
 from tools.mutation.classes.layout import dense, with_strides
-from tools.mutation.draw import draw, choose_named
+from tools.mutation.draw import choose_named, draw
 from tools.mutation.kernel import Call, Invocation, target
 from tools.mutation.mutant import CLASSES, Mutant
 from tools.mutation.source import Source

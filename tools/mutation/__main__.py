@@ -16,7 +16,7 @@ from isthmus_common.exits import fail
 from isthmus_common.files import write_file
 from isthmus_common.progress import Bar, say
 from isthmus_common.tables import aligned
-from tools.mutation.draw import draw, choose_named
+from tools.mutation.draw import choose_named, draw
 from tools.mutation.mutant import Mutant
 from tools.mutation.page import COUNTS, percent, write_page
 from tools.mutation.run import MutationError, Runner, Selection

@@ -17,10 +17,10 @@ from tools.mutation.mutant import (
     each,
     floats_as,
     is_float,
+    mutate_simply,
     read_as,
     reads_floats,
     reads_many,
-    mutate_simply,
 )
 
 _OF_A_HALF = 2.0**8  # float32 roundings, far below one half-precision rounding

@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.opset.schema import Argument
 from tools.mutation.kernel import Call, Invocation, Target, is_read, mapped
-from tools.mutation.mutant import Made, Mutation, Wrong, per_input, mutate_with_state
+from tools.mutation.mutant import Made, Mutation, Wrong, mutate_with_state, per_input
 
 _WORDS = {"True": True, "False": False, "None": None, "Mean": 1}
 _DIMS = ("dim", "dims", "dim0", "dim1", "seq_dim")

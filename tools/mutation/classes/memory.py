@@ -18,9 +18,9 @@ from tools.mutation.mutant import (
     Mutation,
     Wrong,
     each,
-    reads,
     mutate_simply,
     mutate_with_state,
+    reads,
     written_as,
 )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from isthmus.opset import dtypes as dt
 from tools.mutation.kernel import Array, Call, Invocation, Target, flat, mapped
-from tools.mutation.mutant import Made, Mutation, Wrong, per_input, read_as, mutate_simply
+from tools.mutation.mutant import Made, Mutation, Wrong, mutate_simply, per_input, read_as
 
 _INDICES = ("index", "indices", "target", "rows", "positions", "cu_seqlens_q", "cu_seqlens_k")
 _ANY_INDEX_DTYPE = (

@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.conformance.judge import FORMATS
 from isthmus.opset import dtypes as dt
 from tools.mutation.kernel import Array, Target
-from tools.mutation.mutant import Mutation, Wrong, floats_as, read_as, reads_floats, mutate_simply, written_as
+from tools.mutation.mutant import Mutation, Wrong, floats_as, mutate_simply, read_as, reads_floats, written_as
 
 _EXTREMUM = re.compile(r"aten::a?(max|min)(\.dim)?")
 

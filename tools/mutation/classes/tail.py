@@ -17,9 +17,9 @@ from tools.mutation.mutant import (
     has_rows,
     leaves,
     leaves_along,
+    mutate_simply,
     reads,
     reads_floats,
-    mutate_simply,
     written_as,
 )
 

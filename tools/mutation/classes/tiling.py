@@ -8,6 +8,7 @@ from tools.mutation.kernel import Array
 from tools.mutation.mutant import (
     Mutation,
     Wrong,
+    count_in_whole_blocks,
     each,
     has_many,
     has_rows,
@@ -15,7 +16,6 @@ from tools.mutation.mutant import (
     leaves_along,
     read_as,
     reads_many,
-    count_in_whole_blocks,
     written_as,
 )
 

@@ -15,7 +15,7 @@ from tests.helpers.children import output
 from tools.opinfo.compare import Outcome, outcome_difference, tensor_difference, value_difference
 from tools.opinfo.data import expected_failure, expected_failures, fast_subset
 from tools.opinfo.layouts import LayoutEntry, entries
-from tools.opinfo.runner import dtypes_of, spaced_evenly, judge
+from tools.opinfo.runner import dtypes_of, judge, spaced_evenly
 from tools.opinfo.twin import Copier
 from tools.repository import ROOT
 

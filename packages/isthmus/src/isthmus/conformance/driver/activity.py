@@ -11,11 +11,11 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     MIB,
     Cases,
+    allocate_pinned,
     allocated,
     copy_in,
     copy_out,
     on_thread,
-    allocate_pinned,
     require,
     stream_of,
 )

@@ -11,10 +11,10 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     MIB,
     Cases,
+    allocate_pinned,
     allocated,
     each_device,
     pattern,
-    allocate_pinned,
     require,
     require_bytes,
     require_status,

@@ -10,10 +10,10 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     HOST_FUNCTIONS,
     Cases,
+    allocate_pinned,
     copy_in,
     copy_out,
     gate,
-    allocate_pinned,
     require,
     require_bytes,
     require_status,

@@ -8,10 +8,10 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     HELD_SECONDS,
     Cases,
+    allocate_pinned,
     allocated,
     copy_out,
     event_of,
-    allocate_pinned,
     require,
     require_bytes,
     scratch,
