@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from isthmus_formats.checkpoint.architectures import model
 from isthmus_formats.checkpoint.cli import app
-from isthmus_formats.checkpoint.names import fused
+from isthmus_formats.checkpoint.name_tables import fused
 
 SMALL = {
     "hidden_size": 32,

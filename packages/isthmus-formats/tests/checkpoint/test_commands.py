@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
 
 

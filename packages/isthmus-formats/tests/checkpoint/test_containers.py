@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from isthmus_formats.checkpoint.containers import mindspore_file, protobuf, safetensors_file
-from isthmus_formats.checkpoint.containers.stored import Unsupported
+from isthmus_formats.checkpoint.containers.file_tensors import Unsupported
 from isthmus_formats.checkpoint.errors import CheckpointError
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, write_random
 

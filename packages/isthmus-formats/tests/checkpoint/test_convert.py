@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from isthmus_common.files import lock_file
 from isthmus_formats.checkpoint import convert
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, refused, same, weights, write_random
 
 

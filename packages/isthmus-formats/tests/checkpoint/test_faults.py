@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
 from isthmus_common.files import lock_file
 from isthmus_formats.checkpoint.containers import torch_file
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.dcp import read_metadata
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
@@ -375,7 +375,7 @@ def test_modes_do_not_depend_on_the_umask(copied, tmp_path, umask):
 
 KILLED = """
 import os, signal, sys
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from isthmus_common.shell import main
 write, left = Stored.write, int(sys.argv.pop(1))
 def counted(self, tensor):

@@ -17,7 +17,7 @@ from isthmus_common.tables import aligned
 from isthmus_common.units import GIB
 from isthmus_diagnostics.options import TABLE
 from isthmus_diagnostics.plan.files import Plan, PlanError, Stage, write
-from isthmus_diagnostics.plan.measured import Measured, Offload
+from isthmus_diagnostics.plan.stage_measurement import Measured, Offload
 
 _TRIES = 5
 _TOLERANCE = 0.02  # share of the memory: smaller corrections are not worth a run
