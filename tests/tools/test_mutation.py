@@ -318,7 +318,7 @@ def test_the_suite_judges_some_mistakes_of_each_class(samples: Reader) -> None:
 @pytest.mark.full
 def test_the_suite_judges_mistakes_of_single_kernels(tmp_path: Path) -> None:
     generate(tmp_path, ",".join({mutant.kernel for mutant in PLANTED}))
-    score = outcome("planted", tmp_path)
+    score = outcome("score_of_planted", tmp_path)
     assert [r["name"] for r in score["results"] if r["status"] != "caught"] == score["false_alarms"] == []
     assert len(score["results"]) == len(PLANTED)
 

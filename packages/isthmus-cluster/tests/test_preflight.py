@@ -21,7 +21,7 @@ from isthmus_cluster.agents import Agents
 from isthmus_cluster.lab import network
 from isthmus_cluster.preflight import card
 from isthmus_common.robust import outliers
-from tests.helpers.cluster import cluster, lab, soon
+from tests.helpers.cluster import cluster, lab, wait_until
 
 GIB = 1 << 30
 HOSTS = "abcd"
@@ -388,7 +388,7 @@ def test_an_agent_that_is_ended_removes_its_temporary_files(tmp_path: Path) -> N
         assert process.stdin
         process.stdin.write(b'{"id": 1, "ask": "wait"}\n')
         process.stdin.flush()
-        soon(lambda: list(tmp_path.iterdir()))
+        wait_until(lambda: list(tmp_path.iterdir()))
     assert process.returncode == 0 and not list(tmp_path.iterdir())
 
 
@@ -428,4 +428,6 @@ def test_faults_of_a_lab(tmp_path: Path) -> None:
         assert found == {"host2 card 0": "cards: no answer within 45 s; "}
         change("heal")
         # Processes of cards are killed, and take a moment to end.
-        soon(lambda: not any(network.processes(f"p{os.getpid()}-host{number}") for number in (1, 2, 3)), 10)
+        wait_until(
+            lambda: not any(network.processes(f"p{os.getpid()}-host{number}") for number in (1, 2, 3)), 10
+        )
