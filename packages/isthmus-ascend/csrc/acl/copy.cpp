@@ -15,22 +15,22 @@ bool is_device(const isthmus_pointer_attributes& attributes) {
   return attributes.kind == ISTHMUS_MEMORY_DEVICE;
 }
 
-Kind between(bool from_device, bool to_device) {
+Kind kind_between(bool from_device, bool to_device) {
   return static_cast<Kind>((from_device ? kDeviceToHost : kHostToHost) |
                            (to_device ? kHostToDevice : kHostToHost));
 }
 
 // A device reaches registered host memory under its own address, so that it may be named as device memory.
-Kind resolved(void* to, const void* from, int kind) {
+Kind resolve_kind(void* to, const void* from, int kind) {
   switch (kind) {
     case kHostToHost:
     case kHostToDevice:
     case kDeviceToHost:
     case kDeviceToDevice:
-      return between((kind & kDeviceToHost) != 0 && !is_registered(from),
-                     (kind & kHostToDevice) != 0 && !is_registered(to));
+      return kind_between((kind & kDeviceToHost) != 0 && !is_registered(from),
+                          (kind & kHostToDevice) != 0 && !is_registered(to));
     case kDefault:
-      return between(is_device(attributes_of(from)), is_device(attributes_of(to)));
+      return kind_between(is_device(attributes_of(from)), is_device(attributes_of(to)));
     default:
       fail(kInvalidParameter, "kind %d; pass an aclrtMemcpyKind from 0 to 4", kind);
   }
@@ -63,7 +63,7 @@ bool copy_peer(void* to, const void* from, size_t bytes, isthmus_stream queue) {
 }
 
 void copy_async(void* to, const void* from, size_t bytes, int kind, const Stream& stream) {
-  const Kind way = resolved(to, from, kind);
+  const Kind way = resolve_kind(to, from, kind);
   require_host_sides(to, from, bytes, way);
   const isthmus_stream queue = queue_of(stream);
   switch (way) {
@@ -80,7 +80,7 @@ void copy_async(void* to, const void* from, size_t bytes, int kind, const Stream
 }
 
 void copy(void* to, const void* from, size_t bytes, int kind) {
-  const Kind way = resolved(to, from, kind);
+  const Kind way = resolve_kind(to, from, kind);
   require_host_sides(to, from, bytes, way);
   switch (way) {
     case kHostToHost:

@@ -38,12 +38,12 @@ Objects& objects() {
   return *objects;
 }
 
-std::shared_ptr<TensorDescription> described(const void* handle) {
+std::shared_ptr<TensorDescription> find_description(const void* handle) {
   require_not_null(handle, "description");
   return require_found("description", handle, objects().descriptions.get(handle));
 }
 
-int set(const char* function, const void* handle, const char* name, Attribute value) {
+int set_attribute(const char* function, const void* handle, const char* name, Attribute value) {
   return call(function, [&] {
     require_not_null(name, "name");
     const auto found = require_found("attributes", handle, objects().attributes.get(handle));
@@ -61,7 +61,7 @@ int set_list(const char* function, const void* handle, const char* name, int cou
     require_accessible(values, static_cast<size_t>(count) * sizeof(Given), "list", Access::kRead);
     list.assign(values, values + count);
   });
-  return status != kSuccess ? status : set(function, handle, name, std::move(list));
+  return status != kSuccess ? status : set_attribute(function, handle, name, std::move(list));
 }
 
 }  // namespace
@@ -78,17 +78,17 @@ ISTHMUS_ASCEND_EXPORT void aclDestroyTensorDesc(const void* handle) { objects().
 ISTHMUS_ASCEND_EXPORT void aclSetTensorDescName(void* handle, const char* name) {
   call("aclSetTensorDescName", [&] {
     require_not_null(name, "name");
-    described(handle);
+    find_description(handle);
   });
 }
 
 // The host chip has one kind of memory and keeps every format in the order of dimensions.
 ISTHMUS_ASCEND_EXPORT int aclSetTensorFormat(void* handle, int) {
-  return call("aclSetTensorFormat", [&] { described(handle); });
+  return call("aclSetTensorFormat", [&] { find_description(handle); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclSetTensorPlaceMent(void* handle, int memory) {
-  return call("aclSetTensorPlaceMent", [&] { described(handle)->on_host = memory != 0; });
+  return call("aclSetTensorPlaceMent", [&] { find_description(handle)->on_host = memory != 0; });
 }
 
 ISTHMUS_ASCEND_EXPORT bool isthmus_ascend_on_host(const void* handle) {
@@ -98,7 +98,7 @@ ISTHMUS_ASCEND_EXPORT bool isthmus_ascend_on_host(const void* handle) {
 
 ISTHMUS_ASCEND_EXPORT int aclSetTensorShape(void* handle, int count, const int64_t*) {
   return call("aclSetTensorShape", [&] {
-    described(handle);
+    find_description(handle);
     if (count < 0) fail(kInvalidParameter, "%d dimensions", count);
   });
 }
@@ -121,7 +121,7 @@ ISTHMUS_ASCEND_EXPORT size_t aclGetTensorDescNumDims(const void* handle) {
 
 ISTHMUS_ASCEND_EXPORT int aclGetTensorDescDimV2(void* handle, size_t index, int64_t* size) {
   return call("aclGetTensorDescDimV2", [&] {
-    const auto found = described(handle);
+    const auto found = find_description(handle);
     require_not_null(size, "size");
     const std::lock_guard<std::mutex> lock(objects().mutex);
     if (index >= found->dims.size())
@@ -166,23 +166,23 @@ ISTHMUS_ASCEND_EXPORT void isthmus_ascend_attributes(const void* handle, Attribu
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrBool(void* handle, const char* name, uint8_t value) {
-  return set("aclopSetAttrBool", handle, name, int64_t{value != 0});
+  return set_attribute("aclopSetAttrBool", handle, name, int64_t{value != 0});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrInt(void* handle, const char* name, int64_t value) {
-  return set("aclopSetAttrInt", handle, name, value);
+  return set_attribute("aclopSetAttrInt", handle, name, value);
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrFloat(void* handle, const char* name, float value) {
-  return set("aclopSetAttrFloat", handle, name, double{value});
+  return set_attribute("aclopSetAttrFloat", handle, name, double{value});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrString(void* handle, const char* name, const char* value) {
-  return set("aclopSetAttrString", handle, name, std::string(value == nullptr ? "" : value));
+  return set_attribute("aclopSetAttrString", handle, name, std::string(value == nullptr ? "" : value));
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrDataType(void* handle, const char* name, int value) {
-  return set("aclopSetAttrDataType", handle, name, int64_t{value});
+  return set_attribute("aclopSetAttrDataType", handle, name, int64_t{value});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrListInt(void* handle, const char* name, int count,
@@ -202,5 +202,5 @@ ISTHMUS_ASCEND_EXPORT int aclopSetAttrListBool(void* handle, const char* name, i
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrListListInt(void* handle, const char* name, int, const int*,
                                                   const int64_t* const[]) {
-  return set("aclopSetAttrListListInt", handle, name, Unread{});
+  return set_attribute("aclopSetAttrListListInt", handle, name, Unread{});
 }

@@ -76,7 +76,7 @@ void create_event(void** handle, uint32_t flags) {
   *handle = events().add(std::make_shared<Event>(event, current_context()->device));
 }
 
-bool completed(const Event& event) {
+bool is_completed(const Event& event) {
   const isthmus_status status = chip().event_query(event.event);
   if (status != ISTHMUS_NOT_READY) check(status);
   return status == ISTHMUS_OK;
@@ -149,7 +149,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtStreamWaitEvent(void* stream, void* event) {
     const auto waiter = stream_of(stream);
     const std::lock_guard lock(captures());  // the stream may join the event's capture
     check(chip().stream_wait_event(queue_of(*waiter), waited->event));
-    if (is_captured(*waiter) || completed(*waited)) return;
+    if (is_captured(*waiter) || is_completed(*waited)) return;
     ++waited->waits;
     enqueue_held(*waiter, work_of([waited] { --waited->waits; }));
   });
@@ -159,7 +159,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtStreamWaitEvent(void* stream, void* event) {
 ISTHMUS_ASCEND_EXPORT int aclrtQueryEventStatus(void* event, int* status) {
   return call("aclrtQueryEventStatus", [&] {
     require_not_null(status, "status");
-    *status = completed(*event_of(event)) ? 1 : 0;
+    *status = is_completed(*event_of(event)) ? 1 : 0;
   });
 }
 

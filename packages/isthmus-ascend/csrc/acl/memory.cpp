@@ -18,7 +18,7 @@ struct Registered {
   std::map<char*, size_t> ranges;
 };
 
-Registered& registered() {
+Registered& registered_ranges() {
   static Registered* const registered = new Registered;
   return *registered;
 }
@@ -27,8 +27,8 @@ void register_host(void* pointer, size_t bytes) {
   require_not_null(pointer, "pointer");
   if (bytes == 0) fail(kInvalidParameter, "0 bytes at %p; register at least 1", pointer);
   char* const begin = static_cast<char*>(pointer);
-  const std::lock_guard<std::mutex> lock(registered().mutex);
-  auto& ranges = registered().ranges;
+  const std::lock_guard<std::mutex> lock(registered_ranges().mutex);
+  auto& ranges = registered_ranges().ranges;
   const auto next = ranges.lower_bound(begin);
   const bool overlaps_next = next != ranges.end() && next->first < begin + bytes;
   const bool overlaps_previous =
@@ -49,8 +49,8 @@ isthmus_pointer_attributes attributes_of(const void* pointer) {
 
 bool is_registered(const void* pointer) {
   char* const address = static_cast<char*>(const_cast<void*>(pointer));
-  const std::lock_guard<std::mutex> lock(registered().mutex);
-  const auto& ranges = registered().ranges;
+  const std::lock_guard<std::mutex> lock(registered_ranges().mutex);
+  const auto& ranges = registered_ranges().ranges;
   const auto next = ranges.upper_bound(address);
   return next != ranges.begin() && address < std::prev(next)->first + std::prev(next)->second;
 }
@@ -165,8 +165,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtHostRegisterV2(void* pointer, uint64_t bytes, uin
 
 ISTHMUS_ASCEND_EXPORT int aclrtHostUnregister(void* pointer) {
   return call("aclrtHostUnregister", [&] {
-    const std::lock_guard<std::mutex> lock(registered().mutex);
-    if (registered().ranges.erase(static_cast<char*>(pointer)) == 0)
+    const std::lock_guard<std::mutex> lock(registered_ranges().mutex);
+    if (registered_ranges().ranges.erase(static_cast<char*>(pointer)) == 0)
       fail(kInvalidParameter, "%p is not registered; pass the address given to aclrtHostRegister()", pointer);
   });
 }

@@ -44,7 +44,7 @@ void wait(const Stream& stream, std::chrono::steady_clock::time_point limit) {
          stream.device);
 }
 
-std::chrono::steady_clock::time_point after(int32_t milliseconds) {
+std::chrono::steady_clock::time_point deadline_after(int32_t milliseconds) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
 }
 
@@ -68,7 +68,7 @@ void enqueue_held(const Stream& stream, std::unique_ptr<Work> work) {
 }
 
 void wait_for_streams(int32_t device, int32_t milliseconds) {
-  const auto limit = after(milliseconds);
+  const auto limit = deadline_after(milliseconds);
   for (const auto& stream : streams_of(device)) wait(*stream, limit);
 }
 
@@ -126,7 +126,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStream(void* stream) {
 ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStreamWithTimeout(void* stream, int32_t milliseconds) {
   return call("aclrtSynchronizeStreamWithTimeout", [&] {
     const auto found = stream_of(stream);
-    if (milliseconds >= 0) wait(*found, after(milliseconds));
+    if (milliseconds >= 0) wait(*found, deadline_after(milliseconds));
     synchronize(*found);
   });
 }

@@ -32,7 +32,7 @@ struct Sizes {
   }
 };
 
-size_t rounded(size_t bytes) {
+size_t round_up(size_t bytes) {
   size_t unit = 0;
   check(chip().virtual_granularity(&unit));
   if (bytes > SIZE_MAX - unit) fail(kOutOfMemory, "%zu bytes of addresses", bytes);
@@ -63,7 +63,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtReserveMemAddress(void** pointer, size_t bytes, s
                                                  uint64_t) {
   return call("aclrtReserveMemAddress", [&] {
     require_not_null(pointer, "pointer");
-    const size_t whole = rounded(bytes);
+    const size_t whole = round_up(bytes);
     void* reserved = nullptr;
     check(chip().virtual_reserve(whole, &reserved));
     if (expected != nullptr && reserved != expected) {

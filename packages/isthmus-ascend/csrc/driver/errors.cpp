@@ -33,7 +33,7 @@ constexpr Code kCodes[] = {
 };
 
 // Classifies codes that are not listed by their ranges.
-Code known(int value) {
+Code classify(int value) {
   for (const Code& code : kCodes)
     if (code.value == value) return code;
   if (value >= 107000 && value < 108000) return {value, ISTHMUS_INVALID_ARGUMENT, ""};
@@ -50,7 +50,7 @@ std::string recent_message() {
 
 void check(int code, const char* function) {
   if (code == 0) return;
-  const Code& found = known(code);
+  const Code& found = classify(code);
   throw Failure{found.status, std::string(function) + " failed with " + std::to_string(code) +
                                   recent_message() + found.remedy};
 }

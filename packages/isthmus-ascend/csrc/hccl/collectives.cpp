@@ -14,7 +14,7 @@ Counts counts_of(const uint64_t* values, int32_t size, const char* argument) {
   return {values, values + size};
 }
 
-const char* at(const void* pointer, size_t elements, int dtype) {
+const char* element_at(const void* pointer, size_t elements, int dtype) {
   return static_cast<const char*>(pointer) + elements * bytes_of(dtype);
 }
 
@@ -255,7 +255,7 @@ ISTHMUS_ASCEND_EXPORT int HcclReduceScatterV(const void* from, const uint64_t* f
     for (int32_t root = 0; root < found->size; ++root) {
       const auto part = static_cast<size_t>(root);
       if (counts[part] == 0) continue;
-      check(chip().reduce(to, at(from, offsets[part], dtype), counts[part], dtype_of(dtype),
+      check(chip().reduce(to, element_at(from, offsets[part], dtype), counts[part], dtype_of(dtype),
                           reduction_of(operation), nullptr, root, found->comm, queue));
     }
   });

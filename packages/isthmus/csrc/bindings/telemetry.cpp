@@ -18,7 +18,7 @@ isthmus_telemetry unknown() {
   return found;
 }
 
-py::object known(double value) {
+py::object value_or_none(double value) {
   return value == ISTHMUS_TELEMETRY_UNKNOWN ? py::object(py::none()) : py::object(py::float_(value));
 }
 
@@ -27,14 +27,14 @@ py::dict telemetry(int device) {
   const bool measured = ISTHMUS_HAS(driver(), telemetry);
   if (measured) check(driver().telemetry(device, &found), "telemetry");
   py::dict result;
-  result["temperature_c"] = known(found.temperature_c);
-  result["power_w"] = known(found.power_w);
-  result["clock_mhz"] = known(found.clock_mhz);
-  result["compute_utilization"] = known(found.compute_utilization);
-  result["memory_utilization"] = known(found.memory_utilization);
-  result["link_errors"] = known(found.link_errors);
-  result["ecc_corrected"] = known(found.ecc_corrected);
-  result["ecc_uncorrected"] = known(found.ecc_uncorrected);
+  result["temperature_c"] = value_or_none(found.temperature_c);
+  result["power_w"] = value_or_none(found.power_w);
+  result["clock_mhz"] = value_or_none(found.clock_mhz);
+  result["compute_utilization"] = value_or_none(found.compute_utilization);
+  result["memory_utilization"] = value_or_none(found.memory_utilization);
+  result["link_errors"] = value_or_none(found.link_errors);
+  result["ecc_corrected"] = value_or_none(found.ecc_corrected);
+  result["ecc_uncorrected"] = value_or_none(found.ecc_uncorrected);
   result["health"] = measured ? py::object(py::int_(found.health)) : py::object(py::none());
   return result;
 }

@@ -14,7 +14,7 @@ namespace {
 
 using c10d::ReduceOp;
 
-isthmus_reduce_op named(const ReduceOp& op, const char* collective) {
+isthmus_reduce_op driver_operation(const ReduceOp& op, const char* collective) {
   switch (op.op_) {
     case ReduceOp::SUM:
       return ISTHMUS_SUM;
@@ -93,7 +93,7 @@ void divide_integers(const at::Tensor& sums, int64_t ranks) {
 }
 
 Reduction::Reduction(const ReduceOp& op, at::ScalarType dtype, const char* collective)
-    : op_(named(for_dtype(op, dtype), collective)) {
+    : op_(driver_operation(for_dtype(op, dtype), collective)) {
   const bool is_complex = at::isComplexType(dtype);
   check_average(op, dtype, collective);
   TORCH_CHECK_TYPE(!is_complex || is_linear(), collective,

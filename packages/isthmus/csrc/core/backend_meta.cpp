@@ -24,12 +24,12 @@ void get(const at::Tensor& tensor, Flags& flags) {
   if (metadata != nullptr) flags.insert(metadata->flags.begin(), metadata->flags.end());
 }
 
-void set(const at::Tensor& tensor, Flags& flags) {
+void set_flags(const at::Tensor& tensor, Flags& flags) {
   if (!flags.empty()) tensor.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<Metadata>(flags));
 }
 
 [[maybe_unused]] const bool registered = [] {
-  torch::jit::TensorBackendMetaRegistry(kChip, &get, &set);
+  torch::jit::TensorBackendMetaRegistry(kChip, &get, &set_flags);
   return true;
 }();
 

@@ -19,7 +19,7 @@ namespace isthmus {
 
 namespace {
 
-ChipGenerator& shared(const c10::intrusive_ptr<c10::GeneratorImpl>& generator) {
+ChipGenerator& as_chip_generator(const c10::intrusive_ptr<c10::GeneratorImpl>& generator) {
   return static_cast<ChipGenerator&>(*generator);
 }
 
@@ -36,7 +36,7 @@ class ReadState final : public Step {
   }
   const c10::TensorImpl& now() const { return *now_.unsafeGetTensorImpl(); }
 
-  void replay(c10::Stream) override { now_ = at::Tensor(shared(generator_).state()); }
+  void replay(c10::Stream) override { now_ = at::Tensor(as_chip_generator(generator_).state()); }
   const char* name() const noexcept override { return "Generator.get_state"; }
 
  private:
@@ -50,7 +50,7 @@ class WriteState final : public Step {
   WriteState(c10::intrusive_ptr<c10::GeneratorImpl> generator, const ReadState& read)
       : generator_(std::move(generator)), read_(read) {}
 
-  void replay(c10::Stream) override { shared(generator_).restore(read_.now()); }
+  void replay(c10::Stream) override { as_chip_generator(generator_).restore(read_.now()); }
   const char* name() const noexcept override { return "Generator.set_state"; }
 
  private:

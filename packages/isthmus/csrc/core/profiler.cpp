@@ -47,7 +47,7 @@ struct Running {
   uint32_t launch = 0;
 };
 
-Running& running() {
+Running& running_calls() {
   static thread_local Running instance;
   const uint32_t profile = state().profile.load(std::memory_order_relaxed);
   if (C10_UNLIKELY(instance.profile != profile)) instance = Running{profile, {}, {}, 0};
@@ -121,7 +121,7 @@ void correlate(uint64_t correlation) noexcept {
 }
 
 // Work that this thread enqueues outside a recorded call belongs to the innermost operator.
-void correlate_operator() noexcept { correlate(static_cast<uint64_t>(innermost(running().operators))); }
+void correlate_operator() noexcept { correlate(static_cast<uint64_t>(innermost(running_calls().operators))); }
 
 void add_record(Record record) {
   State& s = state();
@@ -136,8 +136,8 @@ Record make_record(Kind kind, const char* name, int64_t start_ns, uint32_t launc
   record.thread = thread_id();
   record.start_ns = start_ns;
   record.end_ns = now_ns();
-  record.operator_id = innermost(running().operators);
-  record.annotation_id = innermost(running().annotations);
+  record.operator_id = innermost(running_calls().operators);
+  record.annotation_id = innermost(running_calls().annotations);
   record.launch = launch;
   return record;
 }
@@ -199,36 +199,36 @@ std::vector<Record> take_records() {
 }
 
 void push_operator(uint64_t id) {
-  running().operators.push_back(id);
+  running_calls().operators.push_back(id);
   start_driver();
   correlate_operator();
 }
 
 void pop_operator() {
-  auto& ids = running().operators;
+  auto& ids = running_calls().operators;
   if (!ids.empty()) ids.pop_back();
   correlate_operator();
 }
 
-void push_annotation(uint64_t id) { running().annotations.push_back(id); }
+void push_annotation(uint64_t id) { running_calls().annotations.push_back(id); }
 
 void pop_annotation() {
-  auto& ids = running().annotations;
+  auto& ids = running_calls().annotations;
   if (!ids.empty()) ids.pop_back();
 }
 
 void Call::begin(const char* name) {
   start_driver();
   name_ = name;
-  outer_ = running().launch;
-  launch_ = running().launch = state().next_launch.fetch_add(1, std::memory_order_relaxed);
+  outer_ = running_calls().launch;
+  launch_ = running_calls().launch = state().next_launch.fetch_add(1, std::memory_order_relaxed);
   correlate(kLaunchBit | launch_);
   start_ns_ = now_ns();
 }
 
 void Call::end() noexcept {
   add_record(make_record(Kind::kCall, name_, start_ns_, launch_));
-  running().launch = outer_;
+  running_calls().launch = outer_;
   if (outer_ != 0) {
     correlate(kLaunchBit | outer_);
   } else {
@@ -272,7 +272,7 @@ void Collective::begin(const char* name, c10::Device device, c10::ScalarType dty
   if (C10_LIKELY(!recording())) return;
   row_.reset(new Row);
   row_->record =
-      make_record(Kind::kCollective, ("chip:" + std::string(name)).c_str(), now_ns(), running().launch);
+      make_record(Kind::kCollective, ("chip:" + std::string(name)).c_str(), now_ns(), running_calls().launch);
   row_->record.device = device.index();
   row_->record.dtype = dtype;
 }

@@ -19,7 +19,7 @@ std::map<std::string, ComputeRule>& compute_rules() {
   return rules;
 }
 
-c10::IValue converted(const c10::IValue& value, ScalarType dtype) {
+c10::IValue convert(const c10::IValue& value, ScalarType dtype) {
   return value.isTensor() && value.toTensor().defined() ? value.toTensor().to(dtype) : value;
 }
 
@@ -143,7 +143,7 @@ bool Widening::serves(torch::jit::Stack* stack, const std::function<void()>& com
   call.write_back();
   c10::IValue* const results = stack->data() + stack->size() - results_;
   for (size_t i = 0; i < results_; ++i)
-    results[i] = asked.empty() ? call.narrowed(results[i]) : converted(results[i], asked[i]);
+    results[i] = asked.empty() ? call.narrowed(results[i]) : convert(results[i], asked[i]);
   return true;
 }
 

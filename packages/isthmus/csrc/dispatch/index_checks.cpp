@@ -10,7 +10,7 @@ namespace {
 
 using Arguments = std::span<const TVMFFIAny>;
 
-const TVMFFIAny& at(Arguments arguments, int position) {
+const TVMFFIAny& argument_at(Arguments arguments, int position) {
   return position < 0 ? arguments[arguments.size() + position] : arguments[position];
 }
 
@@ -40,12 +40,12 @@ struct Indexed {
 };
 
 Indexed indexed_by(const IndexRule& rule, Arguments arguments, int item) {
-  const TVMFFIAny& of = at(arguments, rule.of);
+  const TVMFFIAny& of = argument_at(arguments, rule.of);
   const DLTensor* tensor = tensor_of(of);
   if (tensor == nullptr) return {0, of.v_int64};
   if (tensor->ndim == 0) return {0, 1};
   int64_t dim = rule.each ? item : rule.dim;
-  if (rule.dim_from != IndexRule::kAbsent) dim = at(arguments, rule.dim_from).v_int64;
+  if (rule.dim_from != IndexRule::kAbsent) dim = argument_at(arguments, rule.dim_from).v_int64;
   if (dim < 0) dim += tensor->ndim;
   int64_t size = 1;
   for (int i = 0; i < rule.dims; ++i) size *= tensor->shape[dim + i];
@@ -55,7 +55,7 @@ Indexed indexed_by(const IndexRule& rule, Arguments arguments, int item) {
 // Whether a call whose results have no elements checks indices into this size.
 bool checks_without_elements(const IndexRule& rule, Arguments arguments, int64_t size) {
   if (rule.empty == IndexRule::kAll) return true;
-  const DLTensor* const of = tensor_of(at(arguments, rule.of));
+  const DLTensor* const of = tensor_of(argument_at(arguments, rule.of));
   return size == 0 && (rule.empty == IndexRule::kSizeOfZero || of == nullptr || of->ndim <= 1);
 }
 
@@ -66,7 +66,7 @@ void check_argument(const IndexRule& rule, Arguments arguments, const TVMFFIAny&
   const auto [dim, size] = indexed_by(rule, arguments, item);
   if (!has_elements && !checks_without_elements(rule, arguments, size)) return;
   IndexBounds bounds{rule.negative ? -size : 0, size};
-  if (rule.ignored != IndexRule::kAbsent) bounds.ignored = at(arguments, rule.ignored).v_int64;
+  if (rule.ignored != IndexRule::kAbsent) bounds.ignored = argument_at(arguments, rule.ignored).v_int64;
   const std::optional<int64_t> found = find_out_of_bounds(*tensor, bounds);
   if (C10_LIKELY(!found)) return;
   TORCH_CHECK_INDEX(rule.argument != "target", "Target ", *found, " is out of bounds.");
@@ -89,7 +89,7 @@ std::optional<int64_t> find_out_of_bounds(const DLTensor& tensor, const IndexBou
 
 void check_indices(const IndexRule& rule, Arguments arguments, bool has_elements) {
   if (!rule.each) {
-    check_argument(rule, arguments, at(arguments, rule.position), 0, has_elements);
+    check_argument(rule, arguments, argument_at(arguments, rule.position), 0, has_elements);
     return;
   }
   const auto items = static_cast<int>(arguments[rule.position].v_int64);

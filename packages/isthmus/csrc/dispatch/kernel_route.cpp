@@ -20,7 +20,7 @@ namespace {
 
 // Same rule as isthmus.opset.schema: by type, whatever the name (input_dtype of softmax's gradient), and two
 // by name.
-bool omitted(const c10::Argument& argument) {
+bool is_omitted(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   switch (type->kind()) {
@@ -112,7 +112,7 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
     Role role;
     role.written = is_written(arguments[i]) || is_written(canonical.schema(), arguments[i]);
     role.output = kernels_.variant == Variant::kOut && i + outputs_ >= arguments.size();
-    role.passed = !omitted(arguments[i]);
+    role.passed = !is_omitted(arguments[i]);
     role.promoted =
         promotes_ && !role.output && arguments[i].name() != "condition" && arguments[i].name() != "mask";
     role.items = static_cast<size_t>(arguments[i].N().value_or(0));

@@ -16,7 +16,7 @@
 namespace isthmus {
 namespace {
 
-c10::DataPtr borrowed(void* pointer) { return c10::DataPtr(pointer, c10::Device(c10::kCPU)); }
+c10::DataPtr borrow(void* pointer) { return c10::DataPtr(pointer, c10::Device(c10::kCPU)); }
 
 void release_owner(void* owner) { delete static_cast<c10::Storage*>(owner); }
 
@@ -112,7 +112,7 @@ void Mapping::set_device(c10::Device device) {
 
 // Address at which the CPU finds the bytes of the chip's storage: in place, or in a copy.
 c10::DataPtr Mapping::host_bytes(const c10::StorageImpl& original) {
-  if (C10_LIKELY(kind_ == Kind::kAlias)) return borrowed(memory::host_address(original.data()));
+  if (C10_LIKELY(kind_ == Kind::kAlias)) return borrow(memory::host_address(original.data()));
   const size_t nbytes = original.nbytes();
   c10::DataPtr copy = c10::GetCPUAllocator()->allocate(nbytes);
   read_device(copy.get(), original.data(), nbytes, original.device().index());
@@ -139,7 +139,7 @@ void Mapping::write_storage(Alias& alias) {
   void* const data = memory::host_address(alias.original_storage->data());
   if (data == alias.data) return;
   alias.data = data;
-  alias.storage->set_data_ptr_noswap(borrowed(data));
+  alias.storage->set_data_ptr_noswap(borrow(data));
 }
 
 const at::Tensor& Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_allowed) {
@@ -245,7 +245,7 @@ void Mapping::finish_storage(Alias& alias) {
     save_moved(current_stream(device()), std::move(old), std::min(alias.nbytes, mapped.nbytes()),
                original.mutable_data(), mapped.nbytes());
   original.set_nbytes(mapped.nbytes());
-  mapped.set_data_ptr_noswap(borrowed(data));
+  mapped.set_data_ptr_noswap(borrow(data));
 }
 
 void Mapping::finish_tensor(Alias& alias) {

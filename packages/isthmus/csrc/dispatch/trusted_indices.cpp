@@ -37,12 +37,12 @@ int64_t elements(const at::Tensor& tensor, int64_t dims) {
 
 // Maxima of windows, as positions among the last dimensions of the input.
 template <int kPosition, int kDims>
-void pooled(c10::IValue* arguments) {
+void check_pooled(c10::IValue* arguments) {
   require_below(arguments[kPosition].toTensor(), elements(arguments[1].toTensor(), kDims));
 }
 
 // It counts the indices only to scale by their number.
-void embedding(c10::IValue* arguments) {
+void check_embedding(c10::IValue* arguments) {
   if (arguments[4].toBool()) require_below(arguments[1].toTensor(), arguments[2].toInt());
 }
 
@@ -118,13 +118,13 @@ void segments(c10::IValue* arguments) {
 
 Preparation index_check_of(const std::string& operator_name) {
   static const auto& checks = *new std::unordered_map<std::string_view, Preparation>{
-      {"aten::embedding_dense_backward", &embedding},
+      {"aten::embedding_dense_backward", &check_embedding},
       {"aten::_embedding_bag_dense_backward", &bag},
       {"aten::_embedding_bag_per_sample_weights_backward", &bag_weights},
-      {"aten::max_pool2d_with_indices_backward", &pooled<7, 2>},
-      {"aten::max_pool3d_with_indices_backward", &pooled<7, 3>},
-      {"aten::adaptive_max_pool2d_backward", &pooled<2, 2>},
-      {"aten::adaptive_max_pool3d_backward", &pooled<2, 3>},
+      {"aten::max_pool2d_with_indices_backward", &check_pooled<7, 2>},
+      {"aten::max_pool3d_with_indices_backward", &check_pooled<7, 3>},
+      {"aten::adaptive_max_pool2d_backward", &check_pooled<2, 2>},
+      {"aten::adaptive_max_pool3d_backward", &check_pooled<2, 3>},
       {"aten::nll_loss_backward", &nll},
       {"aten::nll_loss2d_backward", &nll},
       {"aten::_ctc_loss", &ctc<0>},

@@ -86,7 +86,8 @@ auto with_state(ScalarType state) -> void (*)(const Item&, int64_t, int64_t) {
 
 // The update for these dtypes, or null: parameter and gradient alike or one of them float32, the state like
 // the parameter or float32.
-auto chosen(ScalarType param, ScalarType grad, ScalarType state) -> void (*)(const Item&, int64_t, int64_t) {
+auto choose_kernel(ScalarType param, ScalarType grad, ScalarType state)
+    -> void (*)(const Item&, int64_t, int64_t) {
   if (param == at::kDouble) return grad == at::kDouble ? with_state<double, double>(state) : nullptr;
   if (param == at::kFloat) {
     if (grad == at::kFloat) return with_state<float, float>(state);
@@ -187,7 +188,7 @@ void adamw_(TensorList params, TensorList grads, TensorList exp_avgs, TensorList
          masters.empty() ? nullptr : layout.write(masters[i], at::toOpMathType(param)), params[i].numel(),
          Factors{scale, decoupled ? 1 - lr * weight_decay : 1, decoupled ? 0 : weight_decay, 1 - beta1, beta2,
                  1 - beta2, eps * root, lr / (1 - std::pow(beta1, step)) * root},
-         chosen(param, grads[i].scalar_type(), state)});
+         choose_kernel(param, grads[i].scalar_type(), state)});
     TORCH_CHECK_TYPE(items.back().update != nullptr, "adamw_: no kernel for a parameter of ",
                      params[i].scalar_type(), " with a gradient of ", grads[i].scalar_type(),
                      " and a state of ", exp_avgs[i].scalar_type());

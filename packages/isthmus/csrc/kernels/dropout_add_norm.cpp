@@ -21,7 +21,7 @@ using OptionalTensor = std::optional<Tensor>;
 
 at::ScalarType wide_type(const Tensor& tensor) { return at::toOpMathType(tensor.scalar_type()); }
 
-Tensor like(const Tensor& tensor, at::ScalarType type) {
+Tensor empty_of_type(const Tensor& tensor, at::ScalarType type) {
   return at::empty(tensor.sizes(), tensor.options().dtype(type));
 }
 
@@ -187,7 +187,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> dropout_add_norm(
   const Tensor layerscale = wide_or_none(given_layerscale, wide);
   auto leading = input.sizes().vec();
   leading.back() = 1;
-  Tensor out = like(input, input.scalar_type()), sum = like(input, kind);
+  Tensor out = empty_of_type(input, input.scalar_type()), sum = empty_of_type(input, kind);
   Tensor mean = at::empty(leading, input.options().dtype(wide)), rstd = at::empty_like(mean);
   const int64_t n = input.size(-1);
   dispatch(input.scalar_type(), kind, [&](auto t, auto s) {
@@ -307,8 +307,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> dropout_add_norm_backward(
     return asked ? at::zeros({tasks, n}, grad.options().dtype(wide)) : Tensor();
   };
   const Tensor weights = sums(true), biases = sums(with_bias), scales = sums(layerscale.defined());
-  Tensor grad_input = like(grad, grad.scalar_type());
-  Tensor grad_residual = with_residual ? like(sum, sum.scalar_type()) : Tensor();
+  Tensor grad_input = empty_of_type(grad, grad.scalar_type());
+  Tensor grad_residual = with_residual ? empty_of_type(sum, sum.scalar_type()) : Tensor();
   dispatch(grad.scalar_type(), sum.scalar_type(), [&](auto t, auto s) {
     using T = decltype(t);
     using S = decltype(s);

@@ -29,12 +29,12 @@ struct Tables {
 
   Tables(const Tensor& cos, const Tensor& sin, const OptionalTensor& positions, const Tensor& input,
          int64_t dim)
-      : cos(prepared(cos, sin, input)), sin(prepared(sin, cos, input)), whole(cos.size(-1) == dim) {
+      : cos(prepare_table(cos, sin, input)), sin(prepare_table(sin, cos, input)), whole(cos.size(-1) == dim) {
     if (positions.has_value()) this->positions = positions->to(at::kLong).contiguous();
   }
 
   // The table as three dimensions, of the input's dtype or the one that is computed in.
-  static Tensor prepared(const Tensor& table, const Tensor& other, const Tensor& input) {
+  static Tensor prepare_table(const Tensor& table, const Tensor& other, const Tensor& input) {
     const auto kind = table.scalar_type();
     const bool fits = kind == other.scalar_type() && kind == input.scalar_type();
     const Tensor typed = fits ? table : table.to(at::toOpMathType(input.scalar_type()));
@@ -183,7 +183,7 @@ Tensor dense_heads(const Tensor& given) {
   return given.stride(3) == 1 ? given : given.contiguous();
 }
 
-Tensor rotated(const Tensor& given, const Tables& tables, const Settings& settings, int64_t heads) {
+Tensor rotate_tensor(const Tensor& given, const Tables& tables, const Settings& settings, int64_t heads) {
   const Tensor input = dense_heads(given), out = at::empty(input.sizes(), input.options());
   rotate(input, out, tables, settings, heads < 0 ? INT64_MAX : heads);
   return out;
@@ -202,8 +202,8 @@ std::tuple<Tensor, Tensor> rotary(const Tensor& query, const OptionalTensor& key
                                   int64_t dim, int64_t heads, bool interleaved, bool conjugate) {
   const Settings settings{seq_dim, dim, interleaved, conjugate};
   const Tables tables(cos, sin, positions, query, dim);
-  return {rotated(query, tables, settings, heads),
-          key.has_value() ? rotated(*key, tables, settings, -1) : Tensor()};
+  return {rotate_tensor(query, tables, settings, heads),
+          key.has_value() ? rotate_tensor(*key, tables, settings, -1) : Tensor()};
 }
 
 void rotary_(const Tensor& query, const OptionalTensor& key, const Tensor& cos, const Tensor& sin,

@@ -62,7 +62,7 @@ std::string of_variable(c10::DeviceIndex device) {
   return options::kAllocator.initial;
 }
 
-Choice made(c10::DeviceIndex device) {
+Choice make_choice(c10::DeviceIndex device) {
   Choices& all = choices();
   std::lock_guard<std::mutex> guard(all.mutex);
   for (const int key : {int{device}, kAll}) {
@@ -75,13 +75,13 @@ Choice made(c10::DeviceIndex device) {
 }  // namespace
 
 std::string chosen_policy(c10::DeviceIndex device) {
-  const std::string name = made(device).name;
+  const std::string name = make_choice(device).name;
   return name.empty() ? of_variable(device) : name;
 }
 
 PolicyOptions chosen_options(c10::DeviceIndex device) {
   PolicyOptions options;
-  const std::string own = made(device).options;
+  const std::string own = make_choice(device).options;
   const std::string ours = options::read(options::kAllocConf);
   const char* shared = std::getenv("PYTORCH_ALLOC_CONF");
   if (shared == nullptr)

@@ -42,7 +42,7 @@ bool wants_stack(Context context, Action action) {
   return false;
 }
 
-int64_t now() {
+int64_t now_us() {
   using namespace std::chrono;
   return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
 }
@@ -84,7 +84,7 @@ void note(Action action, c10::DeviceIndex device, const void* pointer, int64_t s
   State& s = state();
   try {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
-    Entry entry{action, device, address, size, stream, pool, now(), {}};
+    Entry entry{action, device, address, size, stream, pool, now_us(), {}};
     Stack dropped;  // freed after the lock is
     std::vector<Entry> old;
     std::lock_guard<std::mutex> guard(s.mutex);

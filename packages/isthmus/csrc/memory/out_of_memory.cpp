@@ -44,7 +44,7 @@ struct Registered {
   FailureCallback callback;
 };
 
-Registered& registered() {
+Registered& registered_observers() {
   static Registered* const instance = new Registered;
   return *instance;
 }
@@ -52,16 +52,16 @@ Registered& registered() {
 }  // namespace
 
 void set_failure_callback(FailureCallback callback) {
-  std::lock_guard<std::mutex> guard(registered().mutex);
-  registered().callback = std::move(callback);
+  std::lock_guard<std::mutex> guard(registered_observers().mutex);
+  registered_observers().callback = std::move(callback);
 }
 
 bool call_failure_callback(c10::DeviceIndex device, size_t bytes) {
   thread_local bool is_inside = false;
   FailureCallback callback;
   {
-    std::lock_guard<std::mutex> guard(registered().mutex);
-    callback = registered().callback;
+    std::lock_guard<std::mutex> guard(registered_observers().mutex);
+    callback = registered_observers().callback;
   }
   if (!callback || is_inside) return false;
   is_inside = true;

@@ -36,7 +36,7 @@ const std::set<std::string>& foreign_keys() {
   TORCH_CHECK_VALUE(false, "allocator option '", item, "': ", reason);
 }
 
-std::string trimmed(const std::string& text) {
+std::string trim(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
@@ -99,8 +99,8 @@ void parse_divisions(const std::string& item, const std::string& value, PolicyOp
   for (const std::string& entry : split_at(value.substr(1, value.size() - 2), ',')) {
     const size_t colon = entry.find(':');
     if (colon == std::string::npos) refuse(item, "'" + entry + "' is not size:divisions");
-    const std::string size = trimmed(entry.substr(0, colon));
-    latest = divisions(item, trimmed(entry.substr(colon + 1)));
+    const std::string size = trim(entry.substr(0, colon));
+    latest = divisions(item, trim(entry.substr(colon + 1)));
     const size_t until = size == ">" ? options.divisions.size() : division_index(item, size) + 1;
     for (; next < until; ++next) options.divisions[next] = latest;
   }
@@ -110,7 +110,7 @@ void parse_divisions(const std::string& item, const std::string& value, PolicyOp
 void parse_item(const std::string& item, bool is_ours, PolicyOptions& options) {
   const size_t colon = item.find(':');
   if (colon == std::string::npos) refuse(item, "not key:value");
-  const std::string key = trimmed(item.substr(0, colon)), value = trimmed(item.substr(colon + 1));
+  const std::string key = trim(item.substr(0, colon)), value = trim(item.substr(colon + 1));
   if (key == "max_split_size_mb") {
     options.max_split = static_cast<size_t>(number(item, value)) * kMiB;
     if (options.max_split < 20 * kMiB) refuse(item, "less than 20");
@@ -135,7 +135,7 @@ void parse_item(const std::string& item, bool is_ours, PolicyOptions& options) {
 PolicyOptions parse_options(const std::string& text, bool is_ours) {
   PolicyOptions options;
   for (const std::string& item : split_at(text, ','))
-    if (!trimmed(item).empty()) parse_item(trimmed(item), is_ours, options);
+    if (!trim(item).empty()) parse_item(trim(item), is_ours, options);
   return options;
 }
 

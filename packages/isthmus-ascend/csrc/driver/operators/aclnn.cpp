@@ -61,7 +61,7 @@ aclScalar* create(isthmus_scalar number) {
 }
 
 template <typename Convert>
-auto collected(isthmus_list list, Convert convert) {
+auto convert_list(isthmus_list list, Convert convert) {
   std::vector<decltype(convert(list, 0))> items;
   for (int64_t i = 0; i < list.size; ++i) items.push_back(convert(list, i));
   return items;
@@ -75,7 +75,7 @@ aclBoolArray* create_bools(isthmus_list list) {
 }
 
 aclFloatArray* create_floats(isthmus_list list) {
-  const auto numbers = collected(
+  const auto numbers = convert_list(
       list, [](isthmus_list all, int64_t i) { return static_cast<float>(isthmus_list_double(all, i)); });
   return CALL(aclCreateFloatArray, aclFloatArray * (const float*, uint64_t), numbers.data(), numbers.size());
 }
@@ -89,11 +89,11 @@ aclTensorList* tensor_list(const std::vector<aclTensor*>& tensors) {
 aclTensorList* create_tensors(isthmus_list list) {
   if (list.size < 0) return nullptr;
   return tensor_list(
-      collected(list, [](isthmus_list all, int64_t i) { return create(isthmus_list_tensor(all, i)); }));
+      convert_list(list, [](isthmus_list all, int64_t i) { return create(isthmus_list_tensor(all, i)); }));
 }
 
 aclScalarList* create_scalars(isthmus_list list) {
-  const auto scalars = collected(list, [](isthmus_list all, int64_t i) { return create(item(all, i)); });
+  const auto scalars = convert_list(list, [](isthmus_list all, int64_t i) { return create(item(all, i)); });
   return CALL(aclCreateScalarList, aclScalarList * (aclScalar* const*, uint64_t), scalars.data(),
               scalars.size());
 }
@@ -105,7 +105,7 @@ isthmus_status status_of(int code) {
   return ISTHMUS_DEVICE_ERROR;
 }
 
-isthmus_status failed(isthmus_context* context, const char* function, int code) {
+isthmus_status report_failure(isthmus_context* context, const char* function, int code) {
   const char* said = CALL(aclGetRecentErrMsg, const char*());
   const std::string reason =
       "failed with " + std::to_string(code) + (said == nullptr ? "" : std::string(": ") + said);
@@ -280,7 +280,7 @@ void Ints::sign(Signature& signature) const {
 }
 
 Ints::Ints(isthmus_list list)
-    : numbers(list.size < 0 ? std::vector<int64_t>() : collected(list, isthmus_list_int)),
+    : numbers(list.size < 0 ? std::vector<int64_t>() : convert_list(list, isthmus_list_int)),
       absent(list.size < 0) {}
 Bools::Bools(isthmus_list list) : Rare(create_bools(list)) {}
 Floats::Floats(isthmus_list list) : Rare(create_floats(list)) {}
@@ -305,7 +305,7 @@ isthmus_status Entry::enqueue(isthmus_context* context, uint64_t bytes, aclOpExe
   if (bytes != 0 && (workspace = context->workspace(context, bytes)) == nullptr) return ISTHMUS_OUT_OF_MEMORY;
   using Launch = int (*)(void*, uint64_t, aclOpExecutor*, void*);
   const int code = reinterpret_cast<Launch>(launch_)(workspace, bytes, executor, context->stream);
-  return code == 0 ? ISTHMUS_OK : failed(context, name_, code);
+  return code == 0 ? ISTHMUS_OK : report_failure(context, name_, code);
 }
 
 bool Entry::launch_kept(isthmus_context* context, const Signature& signature, isthmus_status* status) const {
@@ -315,7 +315,7 @@ bool Entry::launch_kept(isthmus_context* context, const Signature& signature, is
     const int code = CALL(aclSetTensorAddr, SetTensorAddress, kept->executor, i, kept->tensors[i],
                           signature.addresses()[i]);
     if (code == 0) continue;
-    *status = failed(context, name_, code);
+    *status = report_failure(context, name_, code);
     return true;
   }
   *status = enqueue(context, kept->bytes, kept->executor);
@@ -324,7 +324,7 @@ bool Entry::launch_kept(isthmus_context* context, const Signature& signature, is
 
 isthmus_status Entry::launch(isthmus_context* context, const Signature& signature, int code, uint64_t bytes,
                              aclOpExecutor* executor, const Tensors& tensors) const {
-  if (code != 0) return failed(context, name_, code);
+  if (code != 0) return report_failure(context, name_, code);
   const bool keeps = signature.shared() && kept_calls().wants(signature.bytes()) && make_repeatable(executor);
   const isthmus_status status = enqueue(context, bytes, executor);
   if (!keeps) return status;

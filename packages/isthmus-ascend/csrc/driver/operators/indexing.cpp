@@ -45,7 +45,7 @@ ISTHMUS_ACLNN_KERNEL(aten_scatter_reduce_two, kStrided, &ScatterReduce) {
 
 // For a dimension without an index the vendor's functions take a tensor without elements, of the dtype of
 // self.
-static std::vector<const DLTensor*> given(isthmus_list indices, const DLTensor* none) {
+static std::vector<const DLTensor*> index_tensors(isthmus_list indices, const DLTensor* none) {
   std::vector<const DLTensor*> tensors;
   for (int64_t i = 0; i < indices.size; ++i) {
     const DLTensor* const index = isthmus_list_tensor(indices, i);
@@ -56,14 +56,14 @@ static std::vector<const DLTensor*> given(isthmus_list indices, const DLTensor* 
 
 ISTHMUS_ACLNN_KERNEL(aten_index_Tensor, kStrided, &Index) {
   ISTHMUS_TEMPORARY(none, std::vector<int64_t>{0}, self->dtype);
-  return Index(context, self, given(indices, none), out);
+  return Index(context, self, index_tensors(indices, none), out);
 }
 
 // The rest of the outputs is what the input has.
 ISTHMUS_ACLNN_KERNEL(aten_index_put, kStrided, &InplaceCopy, &IndexPutImpl) {
   ISTHMUS_TRY(InplaceCopy(context, out, self));
   ISTHMUS_TEMPORARY(none, std::vector<int64_t>{0}, self->dtype);
-  return IndexPutImpl(context, out, given(indices, none), values, accumulate, false);
+  return IndexPutImpl(context, out, index_tensors(indices, none), values, accumulate, false);
 }
 
 ISTHMUS_ACLNN_KERNEL(aten_masked_fill_Scalar, kStrided, &InplaceCopy, &InplaceMaskedFillScalar) {

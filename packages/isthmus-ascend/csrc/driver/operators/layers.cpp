@@ -80,8 +80,9 @@ ISTHMUS_ACLNN_KERNEL(aten_max_pool3d_with_indices, kStrided, &MaxPool3dWithArgma
 }
 
 // In evaluation the operator returns the statistics that it used, and the vendor's function none.
-static isthmus_status evaluated(isthmus_context* context, const DLTensor* mean, const DLTensor* var,
-                                double eps, const DLTensor* saved_mean, const DLTensor* saved_invstd) {
+static isthmus_status return_used_statistics(isthmus_context* context, const DLTensor* mean,
+                                             const DLTensor* var, double eps, const DLTensor* saved_mean,
+                                             const DLTensor* saved_invstd) {
   ISTHMUS_TRY(InplaceCopy(context, saved_mean, mean));
   ISTHMUS_TRY(InplaceCopy(context, saved_invstd, var));
   ISTHMUS_TRY(Adds(context, saved_invstd, eps, int64_t{1}, saved_invstd));
@@ -92,7 +93,8 @@ static isthmus_status evaluated(isthmus_context* context, const DLTensor* mean, 
   ISTHMUS_ACLNN_KERNEL(id, kStrided, &BatchNorm, &InplaceCopy, &Adds, &Rsqrt) {                             \
     ISTHMUS_TRY(BatchNorm(context, input, weight, bias, running_mean, running_var, training, momentum, eps, \
                           out0, out1, out2));                                                               \
-    return training ? ISTHMUS_OK : evaluated(context, running_mean, running_var, eps, out1, out2);          \
+    return training ? ISTHMUS_OK                                                                            \
+                    : return_used_statistics(context, running_mean, running_var, eps, out1, out2);          \
   }
 
 BATCH_NORM(aten_native_batch_norm, training)

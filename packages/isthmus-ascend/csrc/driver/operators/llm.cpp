@@ -52,7 +52,7 @@ ISTHMUS_ACLNN_KERNEL(isthmus_rms_norm_backward, kStrided, &RmsNormGrad, &Cast, &
 
 // ---- SwiGLU: the vendor's takes gate and up in one tensor ----
 
-static std::vector<int64_t> joined(const DLTensor* gate, int64_t dim) {
+static std::vector<int64_t> joined_shape(const DLTensor* gate, int64_t dim) {
   std::vector<int64_t> shape = sizes(gate);
   shape[static_cast<size_t>(wrapped(dim, gate->ndim))] *= 2;
   return shape;
@@ -60,15 +60,15 @@ static std::vector<int64_t> joined(const DLTensor* gate, int64_t dim) {
 
 ISTHMUS_ACLNN_KERNEL(isthmus_swiglu, kStrided, &SwiGlu, &Cat) {
   if (up == nullptr) return SwiGlu(context, gate, dim, out);
-  ISTHMUS_TEMPORARY(both, joined(gate, dim), gate->dtype);
+  ISTHMUS_TEMPORARY(both, joined_shape(gate, dim), gate->dtype);
   ISTHMUS_TRY(Cat(context, {gate, up}, dim, both));
   return SwiGlu(context, both, dim, out);
 }
 
 ISTHMUS_ACLNN_KERNEL(isthmus_swiglu_backward, kStrided, &SwiGluGrad, &Cat, &InplaceCopy) {
   if (up == nullptr) return SwiGluGrad(context, grad, gate, dim, grad_gate);
-  ISTHMUS_TEMPORARY(both, joined(gate, dim), gate->dtype);
-  ISTHMUS_TEMPORARY(found, joined(gate, dim), gate->dtype);
+  ISTHMUS_TEMPORARY(both, joined_shape(gate, dim), gate->dtype);
+  ISTHMUS_TEMPORARY(found, joined_shape(gate, dim), gate->dtype);
   ISTHMUS_TRY(Cat(context, {gate, up}, dim, both));
   ISTHMUS_TRY(SwiGluGrad(context, grad, both, dim, found));
   const int64_t size = gate->shape[wrapped(dim, gate->ndim)];

@@ -40,7 +40,7 @@ struct Publisher {
     std::thread([this] { run(); }).detach();
   }
 
-  std::vector<std::shared_ptr<Board>> known() {
+  std::vector<std::shared_ptr<Board>> all_boards() {
     const std::lock_guard<std::mutex> lock(mutex);
     return found_in(boards);
   }
@@ -52,7 +52,7 @@ struct Publisher {
     return found;
   }
 
-  std::vector<std::shared_ptr<Board>> living() {
+  std::vector<std::shared_ptr<Board>> remove_expired() {
     const std::lock_guard<std::mutex> lock(mutex);
     std::vector<std::shared_ptr<Board>> found = found_in(boards);
     boards.assign(found.begin(), found.end());
@@ -61,7 +61,7 @@ struct Publisher {
   }
 
   void run() {
-    for (auto found = living(); !found.empty(); found = living()) {
+    for (auto found = remove_expired(); !found.empty(); found = remove_expired()) {
       for (const auto& board : found) {
         board->publish(false);
         board->answer();
@@ -247,7 +247,7 @@ std::string Board::refusals(uint64_t number) {
 
 std::optional<uint64_t> Board::reached_in(const std::string& group) {
   std::optional<uint64_t> found;
-  for (const auto& board : publisher().known())
+  for (const auto& board : publisher().all_boards())
     if (board->group_ == group) found = board->number_.load();
   return found;
 }
@@ -314,7 +314,7 @@ bool Board::has_all_records() noexcept {
 
 void write_records() noexcept {
   recorder::write();
-  in_time<bool>([boards = publisher().known()] {
+  in_time<bool>([boards = publisher().all_boards()] {
     for (const auto& board : boards) board->request_records();
     const auto end = Clock::now() + kPatience;
     const auto has_all = [](const auto& board) { return board->has_all_records(); };

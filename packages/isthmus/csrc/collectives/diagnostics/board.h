@@ -11,7 +11,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "collectives/diagnostics/failure.h"
+#include "collectives/diagnostics/failure_report.h"
 #include "collectives/diagnostics/waits.h"
 
 namespace isthmus {

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <vector>
 
-#include "collectives/diagnostics/failure.h"
+#include "collectives/diagnostics/failure_report.h"
 #include "collectives/diagnostics/watchdog.h"
 #include "collectives/driver/work.h"
 #include "collectives/settings.h"

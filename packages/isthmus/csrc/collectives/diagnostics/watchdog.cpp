@@ -34,7 +34,7 @@ class Watchdog {
 
   void look() {
     const std::lock_guard<std::mutex> looking(looking_);
-    Works works = outstanding();
+    Works works = outstanding_works();
     Works ended = which_ended(works);
     // A work that was polled early may have failed after that, and others with it.
     if (std::any_of(ended.begin(), ended.end(), has_failed)) ended = which_ended(works);
@@ -51,7 +51,7 @@ class Watchdog {
       if (std::chrono::steady_clock::now() < kept_until_) return kept_;
     }
     Waits found = host_waits();
-    Works works = outstanding();
+    Works works = outstanding_works();
     for (const auto& work : works) {
       if (found.size() >= kPublished) break;
       if (work->poll()) continue;
@@ -84,7 +84,7 @@ class Watchdog {
   }
 
   void poll() {
-    Works works = outstanding();
+    Works works = outstanding_works();
     for (const auto& work : works) work->poll();
     drop(std::move(works));
   }
@@ -106,7 +106,7 @@ class Watchdog {
     return host_waits_;
   }
 
-  Works outstanding() {
+  Works outstanding_works() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return works_;
   }
@@ -139,13 +139,13 @@ class Watchdog {
       std::copy_if(ended.begin(), ended.end(), std::back_inserter(alike), [&](const auto& other) {
         return has_failed(other) && &other->group() == &group && error_of(*other) == error;
       });
-      group.fail(failure_of(alike, named(works, *work), work->driver_failure(), error));
+      group.fail(failure_of(alike, find_named(works, *work), work->driver_failure(), error));
     }
   }
 
   // The operation whose number the driver gives for the failure of a work; null if it is not outstanding
   // here.
-  static const DriverWork* named(const Works& works, DriverWork& failed) {
+  static const DriverWork* find_named(const Works& works, DriverWork& failed) {
     const uint64_t number = failed.driver_failure().operation;
     const auto found = std::find_if(works.begin(), works.end(), [&](const auto& work) {
       return number != 0 && work->description().in_driver == number && &work->group() == &failed.group();

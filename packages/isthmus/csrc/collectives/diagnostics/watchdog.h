@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "collectives/diagnostics/failure.h"
+#include "collectives/diagnostics/failure_report.h"
 #include "collectives/diagnostics/waits.h"
 
 namespace isthmus {

@@ -25,14 +25,14 @@ struct Waiting {
   std::vector<std::pair<std::weak_ptr<Communicator>, c10::Stream>> streams;
 };
 
-Waiting& waiting() {
+Waiting& waiting_streams() {
   static Waiting& instance = *new Waiting;  // streams are waited for until the process ends
   return instance;
 }
 
 // The failure of a communicator that the stream has waited for. Forgets what the stream waited for.
 std::string failure_on(c10::Stream stream) {
-  Waiting& known = waiting();
+  Waiting& known = waiting_streams();
   std::vector<std::shared_ptr<Communicator>> found;
   {
     const std::lock_guard<std::mutex> lock(known.mutex);
@@ -55,7 +55,7 @@ std::string failure_on(c10::Stream stream) {
 }
 
 void stream_was_awaited(c10::Stream stream) {
-  if (C10_LIKELY(waiting().count.load(std::memory_order_acquire) == 0)) return;
+  if (C10_LIKELY(waiting_streams().count.load(std::memory_order_acquire) == 0)) return;
   const std::string message = failure_on(stream);
   TORCH_CHECK_WITH(DistBackendError, message.empty(), message);
 }
@@ -294,7 +294,7 @@ void Communicator::fail(const std::string& message) noexcept {
 }
 
 void Communicator::note_waiting(const std::shared_ptr<Communicator>& communicator, c10::Stream stream) {
-  Waiting& known = waiting();
+  Waiting& known = waiting_streams();
   const std::lock_guard<std::mutex> lock(known.mutex);
   const auto is_known = [&](const auto& entry) {
     return entry.second == stream && entry.first.lock() == communicator;

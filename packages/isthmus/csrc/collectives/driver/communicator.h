@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "collectives/diagnostics/failure.h"
+#include "collectives/diagnostics/failure_report.h"
 #include "core/runtime.h"
 
 namespace isthmus {

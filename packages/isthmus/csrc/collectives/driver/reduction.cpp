@@ -38,9 +38,9 @@ at::Tensor in_order(const at::Tensor& rows, Operator&& combine) {
 }
 
 // Row i is of rank i.
-at::Tensor reduced(const at::Tensor& rows, isthmus_reduce_op op) {
+at::Tensor reduce_rows(const at::Tensor& rows, isthmus_reduce_op op) {
   const at::ScalarType dtype = rows.scalar_type();
-  if (at::isFloat8Type(dtype)) return reduced(rows.to(at::kFloat), op);
+  if (at::isFloat8Type(dtype)) return reduce_rows(rows.to(at::kFloat), op);
   switch (op) {
     case ISTHMUS_AVG: {
       const at::Tensor sums = at::sum(rows, {0}, /*keepdim=*/false, dtype);
@@ -82,7 +82,7 @@ DriverReduction::DriverReduction(Launch& launch, const at::Tensor& to, const at:
   rows_ = launch.room_for(Launch::Tensors(static_cast<size_t>(size), from)).view({size, from.numel()});
   if (!to.defined()) return;
   launch.compute_after([to, op, start, rows = rows_] {
-    to.copy_(reduced(rows.narrow(1, start, to.numel()), op).view_as(to));
+    to.copy_(reduce_rows(rows.narrow(1, start, to.numel()), op).view_as(to));
     rows.record_stream(current_stream(rows.device().index()));
   });
 }

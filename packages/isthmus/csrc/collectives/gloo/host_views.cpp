@@ -41,15 +41,15 @@ bool can_alias(const at::Tensor& tensor) {
 
 // A contiguous CPU tensor over existing bytes, which keep holds alive.
 template <typename Keep>
-at::Tensor over(void* data, at::IntArrayRef sizes, at::ScalarType dtype, Keep keep) {
+at::Tensor view_of(void* data, at::IntArrayRef sizes, at::ScalarType dtype, Keep keep) {
   return at::from_blob(
       data, sizes, [keep = std::move(keep)](void*) mutable { drop(std::move(keep)); },
       at::TensorOptions().dtype(dtype).device(at::kCPU));
 }
 
 at::Tensor host_alias_of(const at::Tensor& tensor) {
-  return over(memory::host_address(tensor.mutable_data_ptr()), tensor.sizes(), tensor.scalar_type(),
-              tensor.storage());
+  return view_of(memory::host_address(tensor.mutable_data_ptr()), tensor.sizes(), tensor.scalar_type(),
+                 tensor.storage());
 }
 
 // Not by an operator: this is a thread of gloo, which should not start a pool of OpenMP threads.
@@ -64,7 +64,7 @@ void divide_in_thread(const at::Tensor& sums, int64_t ranks) {
 at::Tensor as_bytes(const at::Tensor& host) {
   c10::DimVector sizes(host.sizes().begin(), host.sizes().end());
   sizes.push_back(static_cast<int64_t>(host.element_size()));
-  return over(host.mutable_data_ptr(), sizes, at::kByte, host);
+  return view_of(host.mutable_data_ptr(), sizes, at::kByte, host);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ using WorkPtr = Transport::WorkPtr;
 // bytes of booleans, and divides integers after it has overwritten them. hosts: those that gloo writes on
 // this rank.
 template <typename Given>
-Given reducing(Given options, HostViews& views, const Tensors& hosts, int size) {
+Given reduce_on_host(Given options, HostViews& views, const Tensors& hosts, int size) {
   if (!views.on_chip()) return options;
   const at::ScalarType dtype = views.first().scalar_type();
   check_average(options.reduceOp, dtype, views.collective());
@@ -127,10 +127,10 @@ WorkPtr GlooTransport::all_reduce(const Tensors& tensors, const c10d::AllreduceO
   const int group_size = group_->identity().size;
   if (!is_coalesced)
     return wrap_and_keep(OpType::ALLREDUCE,
-                         gloo().allreduce(hosts, reducing(options, views, hosts, group_size)),
+                         gloo().allreduce(hosts, reduce_on_host(options, views, hosts, group_size)),
                          std::move(views));
   c10d::AllreduceCoalescedOptions coalesced;
-  static_cast<c10d::AllreduceOptions&>(coalesced) = reducing(options, views, hosts, group_size);
+  static_cast<c10d::AllreduceOptions&>(coalesced) = reduce_on_host(options, views, hosts, group_size);
   return wrap_and_keep(OpType::ALLREDUCE_COALESCED, gloo().allreduce_coalesced(hosts, coalesced),
                        std::move(views));
 }
@@ -139,7 +139,7 @@ WorkPtr GlooTransport::reduce(const at::Tensor& tensor, const c10d::ReduceOption
   HostViews views("reduce", Elements::kReduced);
   Tensors hosts = {views.map(tensor, Access::kReadWrite)};
   const Tensors written = static_cast<int64_t>(rank()) == options.rootRank ? hosts : Tensors();
-  const c10d::ReduceOptions reduction = reducing(options, views, written, group_->identity().size);
+  const c10d::ReduceOptions reduction = reduce_on_host(options, views, written, group_->identity().size);
   return wrap_and_keep(OpType::REDUCE, gloo().reduce(hosts, reduction), std::move(views));
 }
 
@@ -225,7 +225,7 @@ WorkPtr GlooTransport::reduce_scatter_part(OpType type, const char* collective, 
   Tensors sum = {views.concatenated(inputs)};
   views.deliver(output, sum[0].narrow(0, start, output.numel()));
   c10d::AllreduceOptions reduction;
-  reduction.reduceOp = reducing(options, views, sum, group_->identity().size).reduceOp;
+  reduction.reduceOp = reduce_on_host(options, views, sum, group_->identity().size).reduceOp;
   reduction.timeout = options.timeout;
   return wrap_and_keep(type, gloo().allreduce(sum, reduction), std::move(views));
 }

@@ -40,7 +40,7 @@ at::Tensor coo(const SparseTensorImpl& from, const PartMap& map) {
   return at::Tensor(std::move(made));
 }
 
-at::Tensor compressed(const SparseCsrTensorImpl& from, const PartMap& map) {
+at::Tensor map_compressed(const SparseCsrTensorImpl& from, const PartMap& map) {
   const at::Tensor outer = map(from.compressed_indices()), inner = map(from.plain_indices());
   const at::Tensor values = map(from.values());
   const auto key = values.is_cpu() ? c10::DispatchKey::SparseCsrCPU : c10::DispatchKey::SparseCsrPrivateUse1;
@@ -51,7 +51,7 @@ at::Tensor compressed(const SparseCsrTensorImpl& from, const PartMap& map) {
 }
 
 // Sizes, strides and offsets are CPU tensors on every device.
-at::Tensor nested(const NestedTensorImpl& from, const PartMap& map) {
+at::Tensor map_nested(const NestedTensorImpl& from, const PartMap& map) {
   return at::Tensor(c10::make_intrusive<NestedTensorImpl>(map(from.get_unsafe_storage_as_tensor()),
                                                           from.get_nested_sizes(), from.get_nested_strides(),
                                                           from.get_storage_offsets()));
@@ -59,10 +59,10 @@ at::Tensor nested(const NestedTensorImpl& from, const PartMap& map) {
 
 // The tensor with other parts, on their device.
 at::Tensor with_parts(const at::Tensor& tensor, const std::string& operator_name, const PartMap& map) {
-  if (tensor.is_nested()) return nested(impl_of<NestedTensorImpl>(tensor), map);
+  if (tensor.is_nested()) return map_nested(impl_of<NestedTensorImpl>(tensor), map);
   if (tensor.is_sparse()) return coo(impl_of<SparseTensorImpl>(tensor), map);
   if (tensor.unsafeGetTensorImpl()->is_sparse_compressed())
-    return compressed(impl_of<SparseCsrTensorImpl>(tensor), map);
+    return map_compressed(impl_of<SparseCsrTensorImpl>(tensor), map);
   if (tensor.is_quantized()) return quantized_with_parts(tensor, map);
   TORCH_CHECK_NOT_IMPLEMENTED(false, operator_name,
                               ": mkldnn tensors are not supported on chip; keep them on CPU.");

@@ -34,7 +34,7 @@ constexpr Layout kLayouts[] = {
 
 // Kernels of CPU that only call operators on the parts of their tensors: they copy between devices, or return
 // what is a CPU tensor on every device.
-const std::unordered_set<std::string>& arranging() {
+const std::unordered_set<std::string>& layout_operators() {
   static const auto& names = *new std::unordered_set<std::string>{
       "aten::_nested_tensor_size",
       "aten::_nested_tensor_storage_offsets",
@@ -60,7 +60,7 @@ class LayoutKernel final : public c10::OperatorKernel {
   LayoutKernel(const c10::OperatorHandle& op, DispatchKey cpu)
       : name_(full_name(op.operator_name())),
         cpu_(cpu),
-        arranges_(arranging().count(name_) > 0),
+        arranges_(layout_operators().count(name_) > 0),
         route_(op, cpu),
         widening_(widening_of(op, cpu == DispatchKey::SparseCPU || cpu == DispatchKey::SparseCsrCPU)) {
     if (!op.hasKernelForDispatchKey(DispatchKey::CPU))

@@ -97,7 +97,7 @@ bool serves(const Tensor& query, const Tensor& key, const Tensor& value, const O
 
 // ---- The operators, which the package isthmus.ops defines when it is imported
 
-c10::OperatorHandle defined(const char* name) {
+c10::OperatorHandle find_operator(const char* name) {
   const c10::OperatorName full{name, ""};
   if (const auto found = c10::Dispatcher::singleton().findSchema(full)) return *found;
   import_operators();
@@ -127,7 +127,7 @@ using Backward = std::tuple<Tensor, Tensor, Tensor, OptionalTensor>(
 
 std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                      const FusedOptions& options) {
-  return defined("isthmus::attention")
+  return find_operator("isthmus::attention")
       .typed<Forward>()
       .call(query, key, value, options.bias, {}, {}, {}, {}, options.rng, options.queries, options.keys,
             options.scale, {}, options.right, options.top_left, 0.0, options.dropout);
@@ -238,7 +238,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> fused_backward(const Tensor& grad, co
   const Tensor sums = query.scalar_type() == at::kDouble ? std::get<1>(attention(q, k, v, options)) : lse;
   const bool wants_bias = wanted[3] && bias.defined();
   auto [grad_query, grad_key, grad_value, grad_bias] =
-      defined("isthmus::attention_backward")
+      find_operator("isthmus::attention_backward")
           .typed<Backward>()
           .call(by_token(grad), q, k, v, by_token(out), sums, options.bias, {}, {}, {}, {}, options.rng,
                 options.queries, options.keys, options.scale, {}, options.right, options.top_left, 0.0,

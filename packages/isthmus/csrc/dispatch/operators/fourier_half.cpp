@@ -8,11 +8,11 @@ namespace {
 
 bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kComplexHalf; }
 
-at::Tensor widened(const at::Tensor& tensor) {
+at::Tensor widen(const at::Tensor& tensor) {
   return tensor.to(tensor.is_complex() ? at::kComplexFloat : at::kFloat);
 }
 
-at::Tensor narrowed(const at::Tensor& tensor) {
+at::Tensor narrow(const at::Tensor& tensor) {
   return tensor.to(tensor.is_complex() ? at::kComplexHalf : at::kHalf);
 }
 
@@ -23,20 +23,20 @@ void transform(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
   const bool half = is_half(arguments[0].toTensor().scalar_type());
   at::Tensor out;
   if (half) {
-    arguments[0] = widened(arguments[0].toTensor());
+    arguments[0] = widen(arguments[0].toTensor());
     if (declared.back().is_out()) {
       c10::IValue& last = arguments[declared.size() - 1];
       out = last.toTensor();
       TORCH_CHECK(is_half(out.scalar_type()), op.schema().name(),
                   " of a 16-bit dtype expects out of one, got ", out.scalar_type());
-      last = widened(out);
+      last = widen(out);
     }
   }
   op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
   if (!half) return;
   const at::Tensor result = stack->back().toTensor();
   if (!out.defined()) {
-    stack->back() = narrowed(result);
+    stack->back() = narrow(result);
     return;
   }
   if (out.sizes() != result.sizes()) out.resize_(result.sizes());

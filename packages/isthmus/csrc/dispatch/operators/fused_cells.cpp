@@ -20,10 +20,10 @@ using at::Tensor;
 using recurrent::split_gates;
 using OptionalTensor = std::optional<Tensor>;
 
-bool given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
+bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
 
 Tensor with_bias(const Tensor& gates, const OptionalTensor& bias) {
-  return given(bias) ? gates + *bias : gates;
+  return is_given(bias) ? gates + *bias : gates;
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& input_gates, const Tensor& hidden_gates,
@@ -46,13 +46,13 @@ std::tuple<Tensor, Tensor, Tensor> lstm_backward(const OptionalTensor& grad_hy, 
                                                  const Tensor& cx, const Tensor& cy, const Tensor& workspace,
                                                  bool has_bias) {
   ISTHMUS_COUNT("aten::_thnn_fused_lstm_cell_backward_impl", Route::kDecomposition);
-  if (!given(grad_hy) && !given(grad_cy)) return {};
+  if (!is_given(grad_hy) && !is_given(grad_cy)) return {};
   const std::vector<Tensor> gates = split_gates(workspace, 4);
   const Tensor &in = gates[0], &forget = gates[1], &cell = gates[2], &out = gates[3];
   const Tensor tanh_cy = cy.tanh();
-  const Tensor grad_h = given(grad_hy) ? *grad_hy : at::zeros_like(cy);
+  const Tensor grad_h = is_given(grad_hy) ? *grad_hy : at::zeros_like(cy);
   Tensor grad_c = grad_h * out * tanh_slope(tanh_cy);
-  if (given(grad_cy)) grad_c = grad_c + *grad_cy;
+  if (is_given(grad_cy)) grad_c = grad_c + *grad_cy;
   const Tensor grad_gates = at::cat({grad_c * cell * sigmoid_slope(in), grad_c * cx * sigmoid_slope(forget),
                                      grad_c * in * tanh_slope(cell), grad_h * tanh_cy * sigmoid_slope(out)},
                                     1);

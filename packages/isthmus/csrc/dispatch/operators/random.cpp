@@ -147,7 +147,7 @@ void serve_all(torch::Library& library) {
   serve(library, "randperm.generator_out", TORCH_FN(randperm_out));
 }
 
-bool chosen() {
+bool uses_philox() {
   try {
     return philox_is_chosen();
   } catch (const options::Error&) {
@@ -158,7 +158,7 @@ bool chosen() {
 }  // namespace
 
 void register_philox() {
-  if (!chosen() || !delegates_to_cpu()) return;
+  if (!uses_philox() || !delegates_to_cpu()) return;
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
                                 __LINE__);
   serve_all(library);

@@ -34,15 +34,15 @@ void check_devices(const Tensor& input, at::TensorList parameters, at::TensorLis
 }
 
 // Autocast lowers the layer as a whole: what oneDNN computes has no other place for it.
-Tensor lowered(const Tensor& tensor) {
+Tensor to_autocast_dtype(const Tensor& tensor) {
   if (!at::autocast::is_autocast_enabled(at::kPrivateUse1)) return tensor;
   return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kPrivateUse1), tensor,
                                    at::kPrivateUse1);
 }
 
-std::vector<Tensor> lowered(at::TensorList tensors) {
+std::vector<Tensor> to_autocast_dtype(at::TensorList tensors) {
   std::vector<Tensor> result;
-  for (const Tensor& tensor : tensors) result.push_back(lowered(tensor));
+  for (const Tensor& tensor : tensors) result.push_back(to_autocast_dtype(tensor));
   return result;
 }
 
@@ -51,18 +51,18 @@ std::vector<Tensor> lowered(at::TensorList tensors) {
 std::tuple<Tensor, Tensor> run_one_state(Cell cell, const Sequence& sequence, const Tensor& hx,
                                          at::TensorList parameters, const Options& options) {
   check_devices(sequence.data, parameters, hx);
-  const std::vector<Weights> weights = gather_weights(lowered(parameters), options, false);
+  const std::vector<Weights> weights = gather_weights(to_autocast_dtype(parameters), options, false);
   std::vector<State> states;
-  for (Tensor& h : lowered(hx).unbind(0)) states.push_back({std::move(h), Tensor()});
+  for (Tensor& h : to_autocast_dtype(hx).unbind(0)) states.push_back({std::move(h), Tensor()});
   StackResult result =
-      run_stack(cell, {lowered(sequence.data), sequence.batch_sizes}, states, weights, options);
+      run_stack(cell, {to_autocast_dtype(sequence.data), sequence.batch_sizes}, states, weights, options);
   return {std::move(result.output), at::stack(result.h, 0)};
 }
 
 template <Cell cell, Literal kName>
-std::tuple<Tensor, Tensor> padded(const Tensor& input, const Tensor& hx, at::TensorList parameters,
-                                  bool has_biases, int64_t layers, double dropout, bool train,
-                                  bool bidirectional, bool batch_first) {
+std::tuple<Tensor, Tensor> run_padded(const Tensor& input, const Tensor& hx, at::TensorList parameters,
+                                      bool has_biases, int64_t layers, double dropout, bool train,
+                                      bool bidirectional, bool batch_first) {
   counter<kName, Route::kDecomposition>.count();
   auto result = run_one_state(cell, {batch_first ? input.transpose(0, 1) : input, std::nullopt}, hx,
                               parameters, {has_biases, layers, dropout, train, bidirectional});
@@ -71,9 +71,9 @@ std::tuple<Tensor, Tensor> padded(const Tensor& input, const Tensor& hx, at::Ten
 }
 
 template <Cell cell, Literal kName>
-std::tuple<Tensor, Tensor> packed(const Tensor& data, const Tensor& batch_sizes, const Tensor& hx,
-                                  at::TensorList parameters, bool has_biases, int64_t layers, double dropout,
-                                  bool train, bool bidirectional) {
+std::tuple<Tensor, Tensor> run_packed(const Tensor& data, const Tensor& batch_sizes, const Tensor& hx,
+                                      at::TensorList parameters, bool has_biases, int64_t layers,
+                                      double dropout, bool train, bool bidirectional) {
   counter<kName, Route::kDecomposition>.count();
   return run_one_state(cell, {data, batch_sizes}, hx, parameters,
                        {has_biases, layers, dropout, train, bidirectional});
@@ -149,8 +149,9 @@ std::tuple<Tensor, Tensor, Tensor> lstm_padded(const Tensor& given, at::TensorLi
   ISTHMUS_COUNT("aten::lstm.input", Route::kDecomposition);
   TORCH_CHECK(given_hx.size() == 2, "lstm expects two hidden states");
   check_devices(given, given_parameters, given_hx);
-  const Tensor input = lowered(given);
-  const std::vector<Tensor> hx = lowered(given_hx), parameters = lowered(given_parameters);
+  const Tensor input = to_autocast_dtype(given);
+  const std::vector<Tensor> hx = to_autocast_dtype(given_hx),
+                            parameters = to_autocast_dtype(given_parameters);
   const Options options{has_biases, layers, dropout, train, bidirectional};
   const bool projected = hx[0].sym_size(2) != hx[1].sym_size(2);
   if (!projected && takes_onednn(input)) return onednn_lstm(input, hx, parameters, options, batch_first);
@@ -166,8 +167,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_packed(const Tensor& data, const Tensor&
                                                bool bidirectional) {
   ISTHMUS_COUNT("aten::lstm.data", Route::kDecomposition);
   TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
-  return run_lstm({lowered(data), batch_sizes}, lowered(hx), lowered(parameters),
-                  {has_biases, layers, dropout, train, bidirectional});
+  return run_lstm({to_autocast_dtype(data), batch_sizes}, to_autocast_dtype(hx),
+                  to_autocast_dtype(parameters), {has_biases, layers, dropout, train, bidirectional});
 }
 
 // ---- single cells: LSTMCell and GRUCell
@@ -208,13 +209,13 @@ Tensor gru_cell_once(const Tensor& input, const Tensor& hx, const Tensor& w_ih, 
 }
 
 void register_all(torch::Library& m) {
-  m.impl("rnn_tanh.input", TORCH_FN((padded<tanh_cell, "aten::rnn_tanh.input">)));
-  m.impl("rnn_relu.input", TORCH_FN((padded<relu_cell, "aten::rnn_relu.input">)));
-  m.impl("gru.input", TORCH_FN((padded<gru_cell, "aten::gru.input">)));
+  m.impl("rnn_tanh.input", TORCH_FN((run_padded<tanh_cell, "aten::rnn_tanh.input">)));
+  m.impl("rnn_relu.input", TORCH_FN((run_padded<relu_cell, "aten::rnn_relu.input">)));
+  m.impl("gru.input", TORCH_FN((run_padded<gru_cell, "aten::gru.input">)));
   m.impl("lstm.input", TORCH_FN(lstm_padded));
-  m.impl("rnn_tanh.data", TORCH_FN((packed<tanh_cell, "aten::rnn_tanh.data">)));
-  m.impl("rnn_relu.data", TORCH_FN((packed<relu_cell, "aten::rnn_relu.data">)));
-  m.impl("gru.data", TORCH_FN((packed<gru_cell, "aten::gru.data">)));
+  m.impl("rnn_tanh.data", TORCH_FN((run_packed<tanh_cell, "aten::rnn_tanh.data">)));
+  m.impl("rnn_relu.data", TORCH_FN((run_packed<relu_cell, "aten::rnn_relu.data">)));
+  m.impl("gru.data", TORCH_FN((run_packed<gru_cell, "aten::gru.data">)));
   m.impl("lstm.data", TORCH_FN(lstm_packed));
   m.impl("lstm_cell", TORCH_FN(lstm_cell_once));
   m.impl("gru_cell", TORCH_FN(gru_cell_once));

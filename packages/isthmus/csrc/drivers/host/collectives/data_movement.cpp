@@ -52,7 +52,7 @@ const Buffer& own(const std::vector<Buffer>& buffers, const Exchange& exchange) 
   return buffers[static_cast<size_t>(exchange.rank())];
 }
 
-const Buffer& of(const std::vector<Buffer>& buffers, int32_t rank) {
+const Buffer& buffer_of(const std::vector<Buffer>& buffers, int32_t rank) {
   return buffers[static_cast<size_t>(rank)];
 }
 
@@ -64,9 +64,9 @@ Plan broadcast_by_all(const Exchange& exchange) {
             const Part share = share_of(bytes_of(exchange), exchange.ranks(), exchange.rank());
             std::vector<Buffer> targets;
             for (const int32_t rank : ranks_in_turn(exchange)) {
-              if (rank != root) targets.push_back(of(exchange.to, rank).from(share.offset));
+              if (rank != root) targets.push_back(buffer_of(exchange.to, rank).from(share.offset));
             }
-            move_to_all(exchange, targets, of(exchange.from, root).from(share.offset), share.count);
+            move_to_all(exchange, targets, buffer_of(exchange.from, root).from(share.offset), share.count);
           }};
 }
 
@@ -74,7 +74,7 @@ Plan broadcast_from_root(const Exchange& exchange) {
   const int32_t root = exchange.request.root;
   if (exchange.rank() == root) return {};
   return {1, {}, [&exchange, root](uint64_t) {
-            move(exchange, own(exchange.to, exchange), of(exchange.from, root), bytes_of(exchange));
+            move(exchange, own(exchange.to, exchange), buffer_of(exchange.from, root), bytes_of(exchange));
           }};
 }
 
@@ -83,7 +83,7 @@ Plan all_gather_to_all(const Exchange& exchange) {
   return {1, {}, [&exchange](uint64_t) {
             std::vector<Buffer> targets;
             for (const int32_t rank : ranks_in_turn(exchange)) {
-              targets.push_back(of(exchange.to, rank).from(chunk(exchange, exchange.rank())));
+              targets.push_back(buffer_of(exchange.to, rank).from(chunk(exchange, exchange.rank())));
             }
             move_to_all(exchange, targets, own(exchange.from, exchange), bytes_of(exchange));
           }};
@@ -92,13 +92,13 @@ Plan all_gather_to_all(const Exchange& exchange) {
 Plan gather_here(const Exchange& exchange) {
   return from_every_rank(exchange, [&exchange](int32_t rank) {
     const Buffer to = own(exchange.to, exchange).from(chunk(exchange, rank));
-    move(exchange, to, of(exchange.from, rank), bytes_of(exchange));
+    move(exchange, to, buffer_of(exchange.from, rank), bytes_of(exchange));
   });
 }
 
 Plan all_to_all(const Exchange& exchange) {
   return from_every_rank(exchange, [&exchange](int32_t rank) {
-    const Buffer from = of(exchange.from, rank).from(chunk(exchange, exchange.rank()));
+    const Buffer from = buffer_of(exchange.from, rank).from(chunk(exchange, exchange.rank()));
     move(exchange, own(exchange.to, exchange).from(chunk(exchange, rank)), from, bytes_of(exchange));
   });
 }
@@ -108,13 +108,15 @@ Plan all_to_all_v(const Exchange& exchange) {
     const Part& taken = exchange.request.to_parts[static_cast<size_t>(rank)];
     const Part& sent = exchange.sent_parts[static_cast<size_t>(rank)][exchange.rank()];
     move(exchange, own(exchange.to, exchange).from(taken.offset * exchange.element()),
-         of(exchange.from, rank).from(sent.offset * exchange.element()), taken.count * exchange.element());
+         buffer_of(exchange.from, rank).from(sent.offset * exchange.element()),
+         taken.count * exchange.element());
   });
 }
 
 Plan gather_to_root(const Exchange& exchange) {
   return {1, {}, [&exchange](uint64_t) {
-            const Buffer to = of(exchange.to, exchange.request.root).from(chunk(exchange, exchange.rank()));
+            const Buffer to =
+                buffer_of(exchange.to, exchange.request.root).from(chunk(exchange, exchange.rank()));
             move(exchange, to, own(exchange.from, exchange), bytes_of(exchange));
           }};
 }
@@ -122,7 +124,7 @@ Plan gather_to_root(const Exchange& exchange) {
 Plan scatter(const Exchange& exchange) {
   return {1, {}, [&exchange](uint64_t) {
             const Buffer from =
-                of(exchange.from, exchange.request.root).from(chunk(exchange, exchange.rank()));
+                buffer_of(exchange.from, exchange.request.root).from(chunk(exchange, exchange.rank()));
             move(exchange, own(exchange.to, exchange), from, bytes_of(exchange));
           }};
 }

@@ -83,18 +83,18 @@ enum class Scaling { kNone, kAverage, kFactor };
 // Reduces accumulators, which for most dtypes are the elements themselves.
 template <typename A, typename Op, Scaling kScaling>
 struct Arithmetic {
-  static A scaled(A value, A factor) {
+  static A scale(A value, A factor) {
     (void)factor;
     if constexpr (kScaling == Scaling::kFactor) return Product::apply(value, factor);
     return value;
   }
 
   static void load(A* __restrict to, const A* from, size_t count, A factor) {
-    for (size_t i = 0; i < count; ++i) to[i] = scaled(from[i], factor);
+    for (size_t i = 0; i < count; ++i) to[i] = scale(from[i], factor);
   }
 
   static void accumulate(A* __restrict to, const A* from, size_t count, A factor) {
-    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], scaled(from[i], factor));
+    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], scale(from[i], factor));
   }
 
   // to may be a or b.
@@ -164,7 +164,7 @@ struct WideReduction {
 
   // Calls body(first, count) for chunks.
   template <typename Body>
-  static void chunked(size_t count, Body body) {
+  static void for_each_chunk(size_t count, Body body) {
     for (size_t first = 0; first < count; first += kChunk) {
       body(first, count - first < kChunk ? count - first : kChunk);
     }
@@ -178,7 +178,7 @@ struct WideReduction {
   }
 
   static void accumulate(void* accumulator, const void* elements, size_t count, const void* factor) {
-    chunked(count, [&](size_t first, size_t some) {
+    for_each_chunk(count, [&](size_t first, size_t some) {
       float wide[kChunk];
       widen(wide, static_cast<const T*>(elements) + first, some);
       Compute::accumulate(static_cast<float*>(accumulator) + first, wide, some, factor_of(factor));
@@ -191,7 +191,7 @@ struct WideReduction {
   }
 
   static void store(void* elements, const void* accumulator, size_t count, int32_t world_size) {
-    chunked(count, [&](size_t first, size_t some) {
+    for_each_chunk(count, [&](size_t first, size_t some) {
       float wide[kChunk];
       Compute::divide(wide, static_cast<const float*>(accumulator) + first, some, world_size);
       narrow(static_cast<T*>(elements) + first, wide, some);
@@ -199,7 +199,7 @@ struct WideReduction {
   }
 
   static void combine(void* to, const void* a, const void* b, size_t count) {
-    chunked(count, [&](size_t first, size_t some) {
+    for_each_chunk(count, [&](size_t first, size_t some) {
       float left[kChunk], right[kChunk];
       widen(left, static_cast<const T*>(a) + first, some);
       widen(right, static_cast<const T*>(b) + first, some);

@@ -51,7 +51,7 @@ struct Made {
   std::map<uint64_t, File> files;
 };
 
-Made& made() {
+Made& made_identifiers() {
   static Made& instance = *new Made;  // threads may outlive main()
   return instance;
 }
@@ -76,8 +76,8 @@ isthmus_unique_id make_id() {
   write_handle({SharedPart::kCommunicator, file.descriptor(), 0, 0}, &contents.file);
   isthmus_unique_id id{};
   std::memcpy(id.bytes, &contents, sizeof(contents));
-  const std::lock_guard<std::mutex> lock(made().mutex);
-  made().files.emplace(contents.token[0], std::move(file));
+  const std::lock_guard<std::mutex> lock(made_identifiers().mutex);
+  made_identifiers().files.emplace(contents.token[0], std::move(file));
   return id;
 }
 
@@ -104,8 +104,8 @@ std::shared_ptr<Control> open_id(const isthmus_unique_id& id, int32_t world_size
 void close_id(const isthmus_unique_id& id) noexcept {
   Contents contents;
   std::memcpy(&contents, id.bytes, sizeof(contents));
-  const std::lock_guard<std::mutex> lock(made().mutex);
-  made().files.erase(contents.token[0]);
+  const std::lock_guard<std::mutex> lock(made_identifiers().mutex);
+  made_identifiers().files.erase(contents.token[0]);
 }
 
 }  // namespace isthmus::host

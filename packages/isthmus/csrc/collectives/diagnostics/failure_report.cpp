@@ -1,4 +1,4 @@
-#include "collectives/diagnostics/failure.h"
+#include "collectives/diagnostics/failure_report.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
@@ -32,7 +32,7 @@ const char* name_of(Failure::Kind kind) {
   }
 }
 
-std::string quoted(const std::string& text) {
+std::string quote(const std::string& text) {
   std::string result = "\"";
   for (const char each : text) {
     if (each == '"' || each == '\\') {
@@ -106,10 +106,10 @@ std::string failure_json(const Failure& failure, const std::string& message, con
   for (const int each : failure.ranks) ranks.push_back(global(each));
   const std::vector<int64_t> processes(failure.process == 0 ? 0 : 1, failure.process);
   return "{\"rank\": " + std::to_string(global(rank)) + ", \"process\": " + std::to_string(getpid()) +
-         ", \"kind\": " + quoted(name_of(failure.kind)) + ", \"group\": " + quoted(group) +
-         ", \"operation\": " + quoted(failure.operation) + ", \"number\": " + std::to_string(failure.number) +
+         ", \"kind\": " + quote(name_of(failure.kind)) + ", \"group\": " + quote(group) +
+         ", \"operation\": " + quote(failure.operation) + ", \"number\": " + std::to_string(failure.number) +
          ", \"ranks\": " + list_text(ranks) + ", \"processes\": " + list_text(processes) +
-         ", \"message\": " + quoted(message) + "}";
+         ", \"message\": " + quote(message) + "}";
 }
 
 bool FailureRecord::write(const std::string& json, bool is_provisional) noexcept {
