@@ -251,8 +251,8 @@ def test_incompatible_versions(tmp_path: Path) -> None:
     found = in_shell(f"PYTHONPATH={tmp_path}", "versions.examine")
     texts = {finding["text"]: finding for finding in found}
     assert (
-        texts["accelerate 0.20.0; Isthmus was written for >=1.15"]["remedy"]
-        == "`pip install 'accelerate>=1.15'`"
+        texts["accelerate 0.20.0; Isthmus was written for >=1.10"]["remedy"]
+        == "`pip install 'accelerate>=1.10'`"
     )
     assert any(text.startswith("torch_npu 2.1.0 is for another PyTorch than 2.13") for text in texts)
 
