@@ -29,7 +29,7 @@ from isthmus.doctor import (
     versions,
 )
 from isthmus_common import children, folders, hardening, limits
-from isthmus_common.finding import State, describe, fail, ok, safely, warning
+from isthmus_common.finding import State, describe, fail, ok, run_check, warning
 from tests.helpers.native import compile_text
 
 Report = list[dict[str, str]]
@@ -94,11 +94,11 @@ def test_a_check_that_raises_keeps_what_it_found() -> None:
         yield ok("x", "first")
         raise OSError("no such thing\nmore") from ValueError("the cause")
 
-    first, second = safely(check, "x")
+    first, second = run_check(check, "x")
     assert first == ok("x", "first")
     assert second.state is State.FAIL and second.text == "OSError: no such thing <- ValueError: the cause"
     assert describe(KeyError()) == "KeyError"
-    assert safely(check, "x", "look there")[1].remedy == "look there"
+    assert run_check(check, "x", "look there")[1].remedy == "look there"
 
 
 def test_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
