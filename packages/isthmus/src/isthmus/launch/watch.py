@@ -69,8 +69,8 @@ class Tail:
         self._in_stack = line.startswith(stacks.START) or (self._in_stack and line.startswith(stacks.FRAMES))
         return self._in_stack
 
-    def lines(self, is_last: bool) -> list[str]:
-        """New lines; an incomplete one only if `is_last`."""
+    def read_lines(self, is_last: bool) -> list[str]:
+        """Return new lines; an incomplete one only if `is_last`."""
         data = self.file.read()
         if not data and not (is_last and self.pending):
             return []
@@ -217,7 +217,7 @@ class Watch:
     def _read(self, is_last: bool) -> None:
         """Show new lines, and a new status line for each iteration where it is printed."""
         for tail in self._tails:
-            for line in tail.lines(is_last):
+            for line in tail.read_lines(is_last):
                 now = time.time()
                 reported = self.progress.note_line(tail.rank.rank, line, now)
                 if reported.is_new and self.terminal.prints_status:
