@@ -27,8 +27,8 @@ from torch._functorch import config as functorch
 from isthmus_diagnostics.plan import actions, layers, solver
 from isthmus_diagnostics.plan.choices import WHOLE, Unit, choice
 from isthmus_diagnostics.plan.measure import Undo
-from isthmus_diagnostics.plan.measured import Measured, Offload
 from isthmus_diagnostics.plan.session import Measuring
+from isthmus_diagnostics.plan.stage_measurement import Measured, Offload
 
 LAYERS, HIDDEN, INTERMEDIATE, VOCABULARY, BATCH, SEQUENCE = 6, 256, 704, 1024, 4, 256
 POINTS = (0.25, 0.5, 0.75)

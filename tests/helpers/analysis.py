@@ -25,7 +25,7 @@ def findings(text: str, name: str = "train.py") -> list[Finding]:
     return [each for each in examine(module) if each.severity is not Severity.NONE]
 
 
-def found(text: str) -> set[tuple[str, str, int]]:
+def code_subject_line(text: str) -> set[tuple[str, str, int]]:
     """Code, subject and line."""
     return {(finding.code, finding.subject, finding.line) for finding in findings(text)}
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from isthmus_formats.checkpoint.architectures import model
 from isthmus_formats.checkpoint.cli import app
-from isthmus_formats.checkpoint.names import fused
+from isthmus_formats.checkpoint.name_tables import fused
 
 SMALL = {
     "hidden_size": 32,
@@ -77,13 +77,13 @@ def write_random(folder: Path, config: dict[str, Any], dtype: torch.dtype = torc
     of = model(config)
     tensors = {}
     for each in fused(of.names, of.parameters, of.type, "huggingface"):
-        shape = each.piece("", "", [_whole(part) for part in each.parameters], of.groups).shape
+        shape = each.piece("", "", [_whole_slice(part) for part in each.parameters], of.groups).shape
         tensors[each.key()] = torch.randn(shape).to(dtype)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     return folder
 
 
-def _whole(parameter: Any) -> Any:
+def _whole_slice(parameter: Any) -> Any:
     from isthmus_formats.checkpoint.layout import whole_slice
 
     return whole_slice(parameter), 0
@@ -94,14 +94,14 @@ def checkpoint(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(each) for each in arguments])
 
 
-def converted(source: Path, target: Path, *arguments: object) -> Path:
+def convert_checkpoint(source: Path, target: Path, *arguments: object) -> Path:
     """Convert a checkpoint, which must succeed."""
     result = checkpoint("convert", source, target, "--to", *arguments)
     assert result.exit_code == 0, (result.output, result.exception)
     return target
 
 
-def refused(source: Path, *arguments: object) -> str:
+def check_refused(source: Path, *arguments: object) -> str:
     """Check that a conversion is refused in one line and leaves nothing behind; return the line."""
     before = sorted(source.parent.iterdir())
     result = checkpoint("convert", source, source.parent / "target", "--to", *arguments)
@@ -117,7 +117,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     }
 
 
-def same(a: Path, b: Path) -> None:
+def check_same(a: Path, b: Path) -> None:
     """Check that two Hugging Face checkpoints have the same tensors, bit by bit."""
     left, right = weights(a), weights(b)
     assert left.keys() == right.keys()

@@ -45,7 +45,7 @@ def run(code: str, **environment: str | None) -> subprocess.CompletedProcess[str
         code: dedented before it is run.
         environment: changes to this process's environment; None removes a variable.
     """
-    variables = _changed(environment)
+    variables = _merge_environment(environment)
     server = _server(variables)
     if not server:
         return run_fresh(code, **environment)
@@ -59,13 +59,13 @@ def run(code: str, **environment: str | None) -> subprocess.CompletedProcess[str
 
 def output(code: str, **environment: str | None) -> str:
     """Return the code's output in such a child; an error of the child fails the test with its message."""
-    return _printed(run(code, **environment))
+    return _checked_output(run(code, **environment))
 
 
 def run_fresh(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh interpreter, for tests of the import of PyTorch or of Python's exit."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    variables = _changed(environment)
+    variables = _merge_environment(environment)
     return subprocess.run(
         command, capture_output=True, text=True, env=variables, timeout=SECONDS, check=False, cwd="/"
     )
@@ -73,7 +73,7 @@ def run_fresh(code: str, **environment: str | None) -> subprocess.CompletedProce
 
 def output_fresh(code: str, **environment: str | None) -> str:
     """Return the code's output in a fresh interpreter; an error of the child fails the test with its message."""
-    return _printed(run_fresh(code, **environment))
+    return _checked_output(run_fresh(code, **environment))
 
 
 def command(
@@ -92,7 +92,7 @@ def command(
         timeout: in seconds; the child is killed after it.
         environment: changes to this process's environment; None removes a variable.
     """
-    arguments, variables = tuple(map(str, words)), _changed(environment)
+    arguments, variables = tuple(map(str, words)), _merge_environment(environment)
     server = _server(variables, light)
     if not server:
         line = [sys.executable, "-m", "isthmus", *arguments]
@@ -125,7 +125,7 @@ def start_module(
         within: a command that runs a fresh interpreter.
         environment: changes to this process's environment; None removes a variable.
     """
-    variables = _changed(environment)
+    variables = _merge_environment(environment)
     if not fresh and not within and (server := _server(variables)):
         return server.start(variables, str(ROOT), module=name, arguments=arguments, quiet=True, merged=merged)
     return subprocess.Popen(
@@ -148,12 +148,12 @@ def finish(processes: Sequence[Child | subprocess.Popen[str]], timeout: float) -
             process.kill()
 
 
-def _changed(environment: Mapping[str, str | None]) -> dict[str, str]:
+def _merge_environment(environment: Mapping[str, str | None]) -> dict[str, str]:
     variables = {**os.environ, **environment}
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def _printed(result: subprocess.CompletedProcess[str]) -> str:
+def _checked_output(result: subprocess.CompletedProcess[str]) -> str:
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 
@@ -308,7 +308,7 @@ _servers: dict[tuple[bool, frozenset[tuple[str, str]]], _Server | None] = {}
 
 def _server(variables: Mapping[str, str], light: bool = False) -> _Server | None:
     """The server for these variables; None for the first child of another environment, which may be the only one."""
-    key = light, _early(variables, light)
+    key = light, _early_variables(variables, light)
     server = _servers.get(key)
     if server and server.owner == os.getpid():
         return server
@@ -318,7 +318,7 @@ def _server(variables: Mapping[str, str], light: bool = False) -> _Server | None
     return server
 
 
-def _early(variables: Mapping[str, str], light: bool) -> frozenset[tuple[str, str]]:
+def _early_variables(variables: Mapping[str, str], light: bool) -> frozenset[tuple[str, str]]:
     """The variables that are read by the import of PyTorch, or by the interpreter and the loader alone."""
     if light:
         return frozenset(pair for pair in variables.items() if _AT_START.match(pair[0]))

@@ -23,7 +23,7 @@ def cluster(*words: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def soon(holds: Callable[[], Any], seconds: float = 20) -> Any:
+def wait_until(holds: Callable[[], Any], seconds: float = 20) -> Any:
     """Wait until a condition is true; return its value."""
     until = time.monotonic() + seconds
     while not (found := holds()):

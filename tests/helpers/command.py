@@ -21,7 +21,7 @@ def run(*arguments, **environment):
     return isthmus("run", *arguments, **environment)
 
 
-def forked(*program, ranks=1, timeout=300, options=None, **environment):
+def run_forked(*program, ranks=1, timeout=300, options=None, **environment):
     """Run a program as ``isthmus run program`` does, in children that have PyTorch imported.
 
     For tests of what the program computes; those of the command itself start a fresh interpreter.

@@ -32,7 +32,7 @@ def without_torch(*options: object, **environment: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
 
 
-def judged(path: Path, case: Case) -> Outcome:
+def judge_case(path: Path, case: Case) -> Outcome:
     """Judge a case of an operator library on the host chip."""
     library = load(str(path))  # owns its operators
     with Device.open(isthmus.drivers.find("host").candidates[0]) as device:

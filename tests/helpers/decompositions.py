@@ -53,7 +53,7 @@ class Compared(TorchDispatchMode):
         try:
             copies = tree_map_only(torch.Tensor, lambda t: t.clone(), (args, kwargs))
             tensors = tree_flatten(copies)[0]  # a formula may replace items of its lists
-            before = _described((args, kwargs))
+            before = _describe((args, kwargs))
         except Exception as error:
             raise HarnessError(name) from error
         try:
@@ -88,7 +88,7 @@ class Compared(TorchDispatchMode):
             self.differences.setdefault(name, []).append(f"{before}: {difference}")
 
 
-def _described(values: Any) -> str:
+def _describe(values: Any) -> str:
     flat = tree_flatten(values)[0]
     shown = [
         f"{str(v.dtype).removeprefix('torch.')}{list(v.shape)}" if isinstance(v, torch.Tensor) else repr(v)
@@ -340,7 +340,7 @@ def shape_calls(dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
         yield lambda n=size, k=step: made(2, 7).unfold(1, n, k)
 
 
-def taken() -> dict[str, Callable[..., Any]]:
+def formulas_in_use() -> dict[str, Callable[..., Any]]:
     """The formulas that the decomposition route of this process's chip takes."""
     from isthmus import _C
     from isthmus.chip.registration import python_decompositions
@@ -357,6 +357,6 @@ def differences(calls: str, dtype: str, *options: Any) -> tuple[int, dict[str, l
     """Return the number of formulas compared in the calls of a function of this module, and their differences."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    compared = Compared(taken())
+    compared = Compared(formulas_in_use())
     run(globals()[calls](getattr(torch, dtype), *options), compared)
     return len(compared.calls), compared.differences

@@ -27,7 +27,7 @@ def _kernel(operator: Operator) -> Any:
 
     def compute(*values: Any, context: Context) -> None:
         given, outs = values[: len(inputs)], list(values[len(inputs) :])
-        arguments = dict(zip(inputs, map(_placed, given), strict=True))
+        arguments = dict(zip(inputs, map(_place_all, given), strict=True))
         for argument in schema.arguments:  # arguments that kernels are not given show in the outputs
             if argument.name not in arguments:
                 is_dtype = argument.base == "ScalarType" and outs
@@ -46,9 +46,9 @@ def _dtype_of(value: Any) -> str:
     return _dtype_of(value[0]) if isinstance(value, list) else dt.name_of(value.dtype)
 
 
-def _placed(value: Any) -> Any:
+def _place_all(value: Any) -> Any:
     if isinstance(value, list):
-        return [_placed(item) for item in value]
+        return [_place_all(item) for item in value]
     return place(value) if isinstance(value, np.ndarray) else value
 
 

@@ -70,7 +70,7 @@ def late(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 @case
 def healthy(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    everything(rank, tensor, group)
+    run_every_collective(rank, tensor, group)
     folder = Path(os.environ["FLIGHT_RECORDS"])
     (folder / f"rank_{rank}").write_bytes(torch.chip.dump_flight_recorder())
 
@@ -184,7 +184,7 @@ def cross(
         await_notices(second, [0, 2], last)
     try:
         for each in (second, group) if rank == 1 else (group, second):
-            with reporting(each, rank == 1 and each is second):
+            with report_timeout(each, rank == 1 and each is second):
                 dist.all_reduce(tensor, group=each)
             between()
         torch.chip.synchronize()
@@ -227,7 +227,7 @@ def pair(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
         while not store.check(["rank 2 has failed"]):
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGKILL)
-    assert "timed out" in said(lambda: [batch_from(3, tensor, first), tensor.sum().item()])
+    assert "timed out" in error_text(lambda: [batch_from(3, tensor, first), tensor.sum().item()])
     store.set("rank 2 has failed", "")
     exchange(rank, tensor, second)
 
@@ -267,7 +267,7 @@ def first_on_cpu(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> N
     group = dist.new_group()
     try:
         if rank == 1:
-            with reporting(group, times_out=False):
+            with report_timeout(group, times_out=False):
                 work = dist.all_reduce(tensor.cpu(), group=group, async_op=True)
             work.wait()
         else:
@@ -313,7 +313,7 @@ def aborted(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     if rank == 0:
         await_notices(group, [1], " #3\n")
         group.abort()
-    with reporting(group, times_out=False):
+    with report_timeout(group, times_out=False):
         dist.all_reduce(tensor, group=group, async_op=True).wait()
     tensor.sum().item()
 
@@ -327,7 +327,7 @@ def full_shared_memory(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup
         assert error.errno == errno.ENOSPC, error
     else:
         raise AssertionError("/dev/shm is not full")
-    everything(rank, tensor, group)
+    run_every_collective(rank, tensor, group)
 
 
 @case
@@ -345,11 +345,11 @@ def dies_with_its_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup)
 def follows_a_dead_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Create the groups and allocate the memory of the dead job again."""
     kept = torch.ones(320 << 18, device=tensor.device)
-    everything(rank, tensor, group)
+    run_every_collective(rank, tensor, group)
     assert kept[:5].sum().item() == 5
 
 
-def everything(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+def run_every_collective(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     size = dist.get_world_size(group)
     tensor.fill_(1)
     for elements in (10, tensor.numel()):
@@ -371,7 +371,7 @@ def mismatch_in_debug_mode(rank: int, tensor: torch.Tensor, group: dist.ProcessG
     dist.all_reduce(tensor if rank != 1 else tensor[:5], group=group)
 
 
-def said(call: Callable[[], object]) -> str:
+def error_text(call: Callable[[], object]) -> str:
     try:
         call()
     except Exception as error:
@@ -384,7 +384,7 @@ def rank_1_last(rank: int, group: dist.ProcessGroup, last: int = 3) -> Iterator[
     """Call operations on rank 1 once ranks 0 and 2 have enqueued theirs; no rank times out."""
     if rank == 1:
         await_notices(group, [0, 2], f" #{last}\n")
-    with reporting(group, times_out=False):
+    with report_timeout(group, times_out=False):
         yield
 
 
@@ -394,12 +394,12 @@ def rank_0_reports(rank: int, group: dist.ProcessGroup, of_rank_1: str) -> Itera
     if rank == 0:
         await_notices(group, [1], of_rank_1)
         await_notices(group, [2], " #3\n")
-    with reporting(group, rank == 0):
+    with report_timeout(group, rank == 0):
         yield
 
 
 @contextmanager
-def reporting(group: dist.ProcessGroup, times_out: bool) -> Iterator[None]:
+def report_timeout(group: dist.ProcessGroup, times_out: bool) -> Iterator[None]:
     """Enqueue operations; if they do not time out here, another rank's report ends them."""
     group.set_timeout(TIMEOUT if times_out else PATIENCE)
     yield
@@ -457,9 +457,9 @@ def main() -> None:
     store.set(f"starts/{rank}", "")
     for each in range(size):  # ranks start late on a busy machine
         await_key(store, f"starts/{each}")
-    error = said(lambda: CASES[name](rank, tensor, group))
+    error = error_text(lambda: CASES[name](rank, tensor, group))
     store.set(f"ended/{rank}", "")
-    again = said(lambda: dist.all_reduce(tensor, group=group))
+    again = error_text(lambda: dist.all_reduce(tensor, group=group))
     print(json.dumps({"error": error, "again": again}), flush=True)
     if rank == 0:
         sys.stdin.read()  # until the others have exited: it serves the store, which they query

@@ -74,7 +74,7 @@ class Driver(driver.Driver):
 
 
 @contextmanager
-def opened(folder: Path, **environment: str) -> Iterator[Driver]:
+def open_driver(folder: Path, **environment: str) -> Iterator[Driver]:
     """Two devices of 64 MiB. A copy of the library has separate state in this process."""
     folder.chmod(0o700)
     library = Path(shutil.copy(LIBRARY, folder / "lib.so"))
@@ -102,7 +102,7 @@ def of_this_process() -> Iterator[Driver]:
     driver.device_set(before)
 
 
-def refused(driver: Driver, status: int, words: str, function: str, *arguments: object) -> None:
+def check_refused(driver: Driver, status: int, words: str, function: str, *arguments: object) -> None:
     """Check that a call fails with a status and a message."""
     import pytest
 

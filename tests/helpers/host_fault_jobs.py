@@ -11,7 +11,7 @@ import numpy as np
 
 from isthmus.opset.dtypes import DTYPES
 from tests.helpers.host_driver import DriverError
-from tests.helpers.host_rank_jobs import SUM, Rank, descriptors, elements, job, new_id, same
+from tests.helpers.host_rank_jobs import SUM, Rank, descriptors, elements, is_same, job, new_id
 
 FLOAT32, INT32, UINT32 = (DTYPES[name] for name in ("float32", "int32", "uint32"))
 LARGE = 100_000  # elements: through the ranks' memory; SMALL goes through the control file
@@ -25,10 +25,10 @@ def all_reduces(self: Rank, count: int, calls: int) -> bool:
     for _ in range(calls):
         self.driver.all_reduce(self.to, self.to, count, UINT32.code, SUM, None, self.comm, self.stream)
     self.synchronize()
-    return same(self.read(self.to, UINT32, count), _summed(self.world, count, calls))
+    return is_same(self.read(self.to, UINT32, count), _repeated_sum(self.world, count, calls))
 
 
-def _summed(world: int, count: int, calls: int) -> Any:
+def _repeated_sum(world: int, count: int, calls: int) -> Any:
     """The sum over the ranks, summed again and again, as it wraps around."""
     inputs = [elements(UINT32, count, rank).astype(np.uint64) for rank in range(world)]
     return (sum(inputs[1:], inputs[0]) * np.uint64(world ** (calls - 1) % 2**32)).astype(np.uint32)
@@ -45,7 +45,7 @@ def two_streams(self: Rank) -> bool:
     for stream in streams:
         self.driver.stream_synchronize(stream)
     self.driver.stream_destroy(streams[1])
-    return same(self.read(self.to, UINT32, LARGE), _summed(self.world, LARGE, 20))
+    return is_same(self.read(self.to, UINT32, LARGE), _repeated_sum(self.world, LARGE, 20))
 
 
 @job
@@ -61,7 +61,7 @@ def around_the_ring(self: Rank, count: int, grouped: bool) -> bool:
     if grouped:
         self.driver.group_end()
     self.synchronize()
-    return same(self.read(self.to, FLOAT32, count), elements(FLOAT32, count, before))
+    return is_same(self.read(self.to, FLOAT32, count), elements(FLOAT32, count, before))
 
 
 @job
@@ -84,7 +84,7 @@ def mixed_group(self: Rank, count: int) -> bool:
     self.synchronize()
     wanted = [elements(FLOAT32, count, rank) for rank in range(self.world)]
     found = self.read(self.to, FLOAT32, count * (self.world + 1))
-    return same(found, np.concatenate([*wanted, sum(wanted[1:], wanted[0])]))
+    return is_same(found, np.concatenate([*wanted, sum(wanted[1:], wanted[0])]))
 
 
 @job
@@ -101,7 +101,7 @@ def many_messages(self: Rank, count: int, messages: int) -> bool:
     time.sleep(0.05)
     for index in range(messages):
         self.run("receive", self.to, count, FLOAT32.code, 0)
-        right = right and same(self.read(self.to, FLOAT32, count), elements(FLOAT32, count, index))
+        right = right and is_same(self.read(self.to, FLOAT32, count), elements(FLOAT32, count, index))
     return right
 
 

@@ -106,7 +106,7 @@ def elements(dtype: Dtype, count: int, rank: int, seed: int = 0) -> Array:
     return values.astype(dtype.numpy)
 
 
-def supported(dtype: Dtype, op: int) -> bool:
+def is_supported(dtype: Dtype, op: int) -> bool:
     """Whether driver.h guarantees a reduction of a dtype."""
     name = next(key for key, value in OPS.items() if value == op).removeprefix("ISTHMUS_")
     bits = ("BAND", "BOR", "BXOR")
@@ -119,7 +119,7 @@ def supported(dtype: Dtype, op: int) -> bool:
     }[dtype.kind]
 
 
-def reduced(inputs: list[Array], dtype: Dtype, op: int, factors: list[Array]) -> Array:
+def expected_reduction(inputs: list[Array], dtype: Dtype, op: int, factors: list[Array]) -> Array:
     """The reduction by NumPy, in the order of the ranks, rounded once as PyTorch does."""
     wide = inputs
     if dtype.kind == "float" and dtype.numpy.itemsize < 4:
@@ -142,7 +142,7 @@ def reduced(inputs: list[Array], dtype: Dtype, op: int, factors: list[Array]) ->
         return np.asarray(total.astype(dtype.numpy))
 
 
-def same(found: Array, wanted: Array) -> bool:
+def is_same(found: Array, wanted: Array) -> bool:
     """Bit for bit, but any NaN is a NaN."""
     if wanted.dtype.kind in "biu":
         return found.tobytes() == wanted.tobytes()
@@ -183,15 +183,15 @@ def _check_reduction(self: Rank, function: str, dtype: Dtype, op: int, count: in
     self.driver.write(source, inputs[self.rank])
     root = [self.world - 1] if function == "reduce" else []
     arguments = (to, source, count, dtype.code, op, factor, *root)
-    if not supported(dtype, op):
+    if not is_supported(dtype, op):
         status = self.driver.status(function, *arguments, self.comm, self.stream)
         return status == interface.Status.UNSUPPORTED and dtype.name in self.driver.last_error()
     self.run(function, *arguments)
     if root and self.rank != root[0]:
-        return not in_place or same(self.read(source, dtype, count), inputs[self.rank])
+        return not in_place or is_same(self.read(source, dtype, count), inputs[self.rank])
     if scatters:
         inputs = [array[self.rank * count :][:count] for array in inputs]
-    return same(self.read(to, dtype, count), reduced(inputs, dtype, op, factors))
+    return is_same(self.read(to, dtype, count), expected_reduction(inputs, dtype, op, factors))
 
 
 def check_rounding(self: Rank, count: int) -> list[str]:
@@ -208,8 +208,8 @@ def check_rounding(self: Rank, count: int) -> list[str]:
             self.driver.write(self.other, inputs[self.rank])
             self.run("all_reduce", self.to, self.other, count, dtype.code, op, None)
             with np.errstate(all="ignore"):
-                wanted = reduced(inputs, dtype, op, [])
-            if not same(self.read(self.to, dtype, count), wanted):
+                wanted = expected_reduction(inputs, dtype, op, [])
+            if not is_same(self.read(self.to, dtype, count), wanted):
                 wrong.append(f"{dtype.name} {op}")
     return wrong
 
@@ -228,7 +228,7 @@ def _broadcast(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
     root = self.world // 2
     self.driver.write(self.to, elements(dtype, count, self.rank))
     self.run("broadcast", self.to, count, dtype.code, root)
-    return same(self.read(self.to, dtype, count), elements(dtype, count, root))
+    return is_same(self.read(self.to, dtype, count), elements(dtype, count, root))
 
 
 def _all_gather(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
@@ -236,7 +236,7 @@ def _all_gather(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
     self.driver.write(source, elements(dtype, count, self.rank))
     self.run("all_gather", self.to, source, count, dtype.code)
     wanted = np.concatenate([elements(dtype, count, rank) for rank in range(self.world)])
-    return same(self.read(self.to, dtype, count * self.world), wanted)
+    return is_same(self.read(self.to, dtype, count * self.world), wanted)
 
 
 def _gather(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
@@ -246,7 +246,7 @@ def _gather(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
     self.driver.write(source, elements(dtype, count, self.rank))
     self.run("gather", self.to if self.rank == root else None, source, count, dtype.code, root)
     wanted = np.concatenate([elements(dtype, count, rank) for rank in range(self.world)])
-    return self.rank != root or same(self.read(self.to, dtype, count * self.world), wanted)
+    return self.rank != root or is_same(self.read(self.to, dtype, count * self.world), wanted)
 
 
 def _scatter(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
@@ -256,7 +256,7 @@ def _scatter(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
     self.driver.write(self.other, elements(dtype, total, root))
     self.run("scatter", to, self.other if self.rank == root else None, count, dtype.code, root)
     wanted = elements(dtype, total, root)[self.rank * count : (self.rank + 1) * count]
-    return same(self.read(to, dtype, count), wanted)
+    return is_same(self.read(to, dtype, count), wanted)
 
 
 def _all_to_all(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
@@ -264,7 +264,7 @@ def _all_to_all(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
     self.driver.write(self.other, elements(dtype, total, self.rank))
     self.run("all_to_all", self.to, self.other, count, dtype.code)
     wanted = [elements(dtype, total, r)[self.rank * count :][:count] for r in range(self.world)]
-    return same(self.read(self.to, dtype, total), np.concatenate(wanted))
+    return is_same(self.read(self.to, dtype, total), np.concatenate(wanted))
 
 
 def _all_to_all_v(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
@@ -287,7 +287,7 @@ def _all_to_all_v(self: Rank, dtype: Dtype, count: int, in_place: bool) -> bool:
         start = sum(sent(rank, r) for r in range(self.rank))
         all_sent = elements(dtype, sum(sent(rank, r) for r in range(self.world)), rank)
         found = self.read(self.to + to_offsets[rank] * size, dtype, to_counts[rank])
-        if not same(found, all_sent[start : start + to_counts[rank]]):
+        if not is_same(found, all_sent[start : start + to_counts[rank]]):
             return False
     return True
 
@@ -302,7 +302,7 @@ def job(function: Job) -> Job:
 
 
 @contextmanager
-def joined(driver: Driver, message: dict[str, Any]) -> Iterator[Rank]:
+def open_rank(driver: Driver, message: dict[str, Any]) -> Iterator[Rank]:
     """Create the rank described by a message, for one job."""
     rank = Rank(driver, bytes.fromhex(message["id"]), message["rank"], message["world"], **message["options"])
     try:
@@ -317,7 +317,7 @@ def answer(driver: Driver, message: dict[str, Any]) -> dict[str, Any]:
         return {"result": new_id(driver).hex()}
     begin = time.monotonic()
     try:
-        with joined(driver, message) as rank:
+        with open_rank(driver, message) as rank:
             return {"result": JOBS[message["job"]](rank, **message["arguments"])}
     except DriverError as error:
         seconds = time.monotonic() - begin

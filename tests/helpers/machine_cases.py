@@ -29,7 +29,7 @@ COUNTS = (["7"], ["5003"])
 GROUPS = ([0, 2], [1, 3], [0, 1], [2, 3])  # the last two are each on one machine
 
 
-def chosen(name: str) -> bool:
+def is_chosen(name: str) -> bool:
     """Dtypes supported by gloo, in two sizes."""
     what, *rest = name.split()
     if what in REDUCTIONS:
@@ -43,7 +43,7 @@ def chosen(name: str) -> bool:
 def wrong_cases(team: Team) -> tuple[dict[str, str], int]:
     wrong, ran = {}, 0
     for name, case in cases(team):
-        if not chosen(name):
+        if not is_chosen(name):
             continue
         ran += 1
         try:

@@ -91,7 +91,7 @@ def values(rank: int, count: int, dtype: torch.dtype) -> Tensor:
     return (numbers if not dtype.is_floating_point else numbers.float()).to(dtype)
 
 
-def reduced(name: str, parts: list[Tensor]) -> Tensor:
+def expected_reduction(name: str, parts: list[Tensor]) -> Tensor:
     """Expected reduction of all ranks' parts."""
     first = parts[0]
     if first.dtype == torch.bool and name not in ("BAND", "BOR", "BXOR"):
@@ -118,7 +118,7 @@ def reduced(name: str, parts: list[Tensor]) -> Tensor:
 
 def reductions(team: Team, name: str, op: object, dtype: torch.dtype, count: int) -> None:
     parts = [values(rank, count, dtype) for rank in range(team.size)]
-    whole = reduced(name, parts)
+    whole = expected_reduction(name, parts)
     tensor = team.on_device(parts[team.rank])
     dist.all_reduce(tensor, op, group=team.group)
     team.equal(tensor, whole)
@@ -131,7 +131,7 @@ def reductions(team: Team, name: str, op: object, dtype: torch.dtype, count: int
 
 def reduce_scatters(team: Team, name: str, op: object, dtype: torch.dtype, count: int) -> None:
     longer = [values(rank, count * team.size, dtype) for rank in range(team.size)]
-    expected = reduced(name, longer).split(count)[team.rank] if count else longer[0]
+    expected = expected_reduction(name, longer).split(count)[team.rank] if count else longer[0]
     out = team.empty(count, dtype)
     dist.reduce_scatter_tensor(out, team.on_device(longer[team.rank]), op, group=team.group)
     team.equal(out, expected)
@@ -161,7 +161,7 @@ def unequal_reduce_scatter(team: Team, dtype: torch.dtype) -> None:
     parts = [values(rank, sum(sizes), dtype) for rank in range(team.size)]
     out = team.empty(sizes[team.rank], dtype)
     dist.reduce_scatter(out, list(team.on_device(parts[team.rank]).split(sizes)), group=team.group)
-    team.equal(out, reduced("SUM", parts).split(sizes)[team.rank])
+    team.equal(out, expected_reduction("SUM", parts).split(sizes)[team.rank])
 
 
 def gathers(team: Team, dtype: torch.dtype, count: int) -> None:
@@ -255,7 +255,7 @@ def messages(team: Team, dtype: torch.dtype, count: int) -> None:
         team.equal(out, values(before, count, dtype))
 
 
-def coalesced(team: Team, dtype: torch.dtype, count: int) -> None:
+def check_coalesced(team: Team, dtype: torch.dtype, count: int) -> None:
     sizes = (count, count + 1)
     parts = [[values(rank + i, size, dtype) for i, size in enumerate(sizes)] for rank in range(team.size)]
     tensors = [team.on_device(part) for part in parts[team.rank]]
@@ -263,7 +263,7 @@ def coalesced(team: Team, dtype: torch.dtype, count: int) -> None:
         for tensor in tensors:
             dist.all_reduce(tensor, group=team.group)
     for i, tensor in enumerate(tensors):
-        team.equal(tensor, reduced("SUM", [part[i] for part in parts]))
+        team.equal(tensor, expected_reduction("SUM", [part[i] for part in parts]))
     wholes = [team.empty(size * team.size, dtype) for size in sizes]
     with dist._coalescing_manager(team.group, team.device):
         for whole, part in zip(wholes, parts[team.rank], strict=True):
@@ -287,7 +287,7 @@ def cases(team: Team) -> Iterator[tuple[str, Callable[[], None]]]:
                 yield f"{function.__name__} {dtype} {count}", lambda f=function, a=(dtype, count): f(team, *a)
     for dtype in (torch.float32, torch.int64, torch.bfloat16):
         yield f"unequal_reduce_scatter {dtype}", lambda a=dtype: unequal_reduce_scatter(team, a)
-        yield f"coalesced {dtype}", lambda a=dtype: coalesced(team, a, 7)
+        yield f"coalesced {dtype}", lambda a=dtype: check_coalesced(team, a, 7)
     for dtype in SMALL_FLOATS:
         yield f"overflow {dtype}", lambda a=dtype: overflow(team, a)
     yield "refusals", lambda: refusals(team)

@@ -13,8 +13,8 @@ from tests.helpers.matrix_cases import (
     Team,
     cases,
     exchanges,
+    expected_reduction,
     messages,
-    reduced,
     reductions,
     teams,
     values,
@@ -45,7 +45,7 @@ def message_around_a_collective(team: Team) -> None:
     work = dist.isend(mine, team.ranks[last], team.group) if team.rank == 0 else None
     total = team.on_device(values(team.rank, 7, torch.int64))
     dist.all_reduce(total, group=team.group)
-    team.equal(total, reduced("SUM", [values(rank, 7, torch.int64) for rank in range(team.size)]))
+    team.equal(total, expected_reduction("SUM", [values(rank, 7, torch.int64) for rank in range(team.size)]))
     if team.rank == 0:
         dist.send(mine + 1, team.ranks[last], team.group)
     for step in range(2 if team.rank == last else 0):

@@ -29,19 +29,19 @@ class Waited:
     """A Work that counts the collectives started before its wait."""
 
     def __init__(self, work: dist.Work, seen: collections.Counter[str]) -> None:
-        self.work, self.seen, self.before = work, seen, begun(seen)
+        self.work, self.seen, self.before = work, seen, count_begun(seen)
 
     def wait(self) -> None:
         self.work.wait()
-        self.seen["overlapped"] += begun(self.seen) > self.before
+        self.seen["overlapped"] += count_begun(self.seen) > self.before
 
 
-def begun(seen: collections.Counter[str]) -> int:
+def count_begun(seen: collections.Counter[str]) -> int:
     return seen.total() - seen["overlapped"]
 
 
 @contextlib.contextmanager
-def counting() -> Iterator[collections.Counter[str]]:
+def count_collectives() -> Iterator[collections.Counter[str]]:
     """Collectives within the tensor-parallel group."""
     seen: collections.Counter[str] = collections.Counter()
 
@@ -70,7 +70,7 @@ def main() -> None:
     for flags in sys.argv[1:]:
         args = parse_args(shlex.split(flags))
         step = plain.trainer(args) if args.plain else example.trainer(args)
-        with counting() as collectives:
+        with count_collectives() as collectives:
             found = [step(iteration) for iteration in range(args.train_iters)]
         if dist.get_rank() == dist.get_world_size() - 1:
             losses, norms = zip(*found, strict=True)

@@ -31,7 +31,7 @@ def tiny(**changes) -> Job:
     return dataclasses.replace(Job(shape=shape, lengths=lambda _: (2, 32), steps=3), **changes)
 
 
-def recorded(job: Job) -> Trace:
+def record_trace(job: Job) -> Trace:
     return catalogue.record(job, name="tiny", made="a test", model="tiny")
 
 

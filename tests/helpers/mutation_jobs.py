@@ -39,7 +39,7 @@ def some(golden: Reader) -> dict[str, Any]:
     return run(golden, choose=lambda mutants: draw(mutants, [1], per_class=3))
 
 
-def planted(golden: Reader) -> dict[str, Any]:
+def score_of_planted(golden: Reader) -> dict[str, Any]:
     return run(golden, choose=lambda _: PLANTED)
 
 
@@ -54,13 +54,13 @@ def raise_error() -> Wrong:
     return wrong
 
 
-def nothing() -> Wrong:
+def change_nothing() -> Wrong:
     return lambda right, call: right(call)
 
 
 def crashes(golden: Reader) -> dict[str, Any]:
     """Four mutants; the first and the last kill their process."""
-    wrongs = {"abort": crash, "raise": raise_error, "nothing": nothing, "abort again": crash}
+    wrongs = {"abort": crash, "raise": raise_error, "nothing": change_nothing, "abort again": crash}
 
     mutants = [
         Mutant("aten::mul.Tensor", "memory", mutation, "", wrong) for mutation, wrong in wrongs.items()
@@ -88,7 +88,7 @@ def with_pytorch(golden: Reader) -> dict[str, Any]:
 
 
 JOBS: dict[str, Callable[[Reader], dict[str, Any]]] = {
-    job.__name__: job for job in (some, planted, crashes, broken_bench, refusing_suite, with_pytorch)
+    job.__name__: job for job in (some, score_of_planted, crashes, broken_bench, refusing_suite, with_pytorch)
 }
 
 if __name__ == "__main__":

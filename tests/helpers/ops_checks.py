@@ -59,7 +59,7 @@ def against_float64(
     before = [each.detach().clone() if isinstance(each, torch.Tensor) else each for each in inputs]
     dtype = next(each.dtype for each in inputs if isinstance(each, torch.Tensor) and each.is_floating_point())
     got = run(function, inputs)
-    wide = [_widened(each) for each in inputs]
+    wide = [_widen(each) for each in inputs]
     for ours, theirs in zip(got, run(reference, wide), strict=True):
         assert len(ours) == len(theirs)
         for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
@@ -76,7 +76,7 @@ def against_float64(
             assert torch.equal(each.detach(), was), "an input was written to"
 
 
-def _widened(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     plain = value.detach().cpu()

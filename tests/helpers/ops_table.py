@@ -31,7 +31,7 @@ def cases(device: str = "cpu", dtype: torch.dtype = torch.float64) -> list[Case]
         *_rows(device, dtype),
         *_rotary(device, dtype),
         *_attention(device, dtype),
-        *_packed(device, dtype),
+        *_packed_cases(device, dtype),
     ]
 
 
@@ -123,7 +123,7 @@ def _attention(device: str, dtype: torch.dtype) -> list[Case]:
     ]  # fmt: skip
 
 
-def _packed(device: str, dtype: torch.dtype) -> list[Case]:
+def _packed_cases(device: str, dtype: torch.dtype) -> list[Case]:
     def x(*shape: int) -> torch.Tensor:
         return leaf(*shape, device=device, dtype=dtype)
 

@@ -54,7 +54,7 @@ def processes(pid: int) -> Iterator[int]:
             yield from processes(int(child))
 
 
-def listening(pid: int) -> set[tuple[str, int]]:
+def listening_addresses(pid: int) -> set[tuple[str, int]]:
     """Addresses, as /proc/net writes them, and ports that a process and its descendants listen on, TCP and UDP."""
     own = set()
     for each in processes(pid):

@@ -16,13 +16,13 @@ from tests.helpers.rank_checks import check, equal, numbers
 FLOAT = 4  # bytes
 
 
-def written(prof: profile, folder: str) -> tuple[Path, list[dict[str, Any]]]:
+def write_trace(prof: profile, folder: str) -> tuple[Path, list[dict[str, Any]]]:
     path = Path(folder) / "trace.json"
     prof.export_chrome_trace(str(path))
     return path, json.loads(path.read_text())["traceEvents"]
 
 
-def of(events: list[dict[str, Any]], category: str) -> list[dict[str, Any]]:
+def events_of(events: list[dict[str, Any]], category: str) -> list[dict[str, Any]]:
     found = [event for event in events if event.get("cat") == category]
     return sorted(found, key=lambda event: event["ts"])
 
@@ -43,10 +43,10 @@ def collectives_are_rows(rank: int, device: torch.device) -> None:
             dist.recv(tensor, 0)
         dist.barrier()
         prof.stop()
-        path, events = written(prof, folder)
+        path, events = write_trace(prof, folder)
         found = hot.analyse(trace.read(path))
     equal(tensor, [10.0, 12, 14, 16])
-    rows = of(events, "kernel")
+    rows = events_of(events, "kernel")
     by_driver = os.environ.get("ISTHMUS_COLLECTIVES") != "gloo"
     assert [(row["name"], row["args"]["bytes"]) for row in rows] == [
         ("chip:all_gather_into_tensor", 8 * FLOAT),
@@ -56,14 +56,14 @@ def collectives_are_rows(rank: int, device: torch.device) -> None:
         *([("chip:barrier", 4)] if by_driver else []),
     ]
     rows = rows[:4]
-    operators = {event["args"]["External id"]: event["name"] for event in of(events, "cpu_op")}
-    calls = {call["args"]["correlation"]: call for call in of(events, "privateuse1_runtime")}
+    operators = {event["args"]["External id"]: event["name"] for event in events_of(events, "cpu_op")}
+    calls = {call["args"]["correlation"]: call for call in events_of(events, "privateuse1_runtime")}
     for row in rows:
         assert (row["args"]["Group size"], row["args"]["dtype"], row["pid"]) == (2, "Float", rank), row
         assert operators[row["args"]["External id"]].startswith("c10d::"), row
         call = calls[row["args"]["correlation"]]
         assert call["name"] == "chipLaunchCollective" and call["ts"] <= row["ts"], call
-    marks = [event for event in of(events, "gpu_user_annotation") if event["name"] == "step"]
+    marks = [event for event in events_of(events, "gpu_user_annotation") if event["name"] == "step"]
     assert marks and marks[0]["ts"] <= rows[0]["ts"]
     assert {row["name"] for row in rows} == set(found.kernels) - {"chip:barrier"}
     assert found.calls["launch"].calls == 5  # the barrier's too
@@ -80,8 +80,8 @@ def collectives_that_overlap_have_rows_of_their_own(rank: int, device: torch.dev
         for work in reversed(works):
             work.wait()
         prof.stop()
-        _, events = written(prof, folder)
-    one, two = of(events, "kernel")
+        _, events = write_trace(prof, folder)
+    one, two = events_of(events, "kernel")
     assert one["ts"] + one["dur"] >= two["ts"] + two["dur"]
     assert one["tid"] != two["tid"]
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
@@ -94,10 +94,10 @@ def collective_that_outlasts_its_profile_has_no_row(rank: int, device: torch.dev
     with profile() as prof, tempfile.TemporaryDirectory() as folder:
         work = dist.isend(tensor, 1) if rank == 0 else dist.irecv(tensor, 0)
         prof.stop()
-        _, events = written(prof, folder)
-    assert not of(events, "kernel")
+        _, events = write_trace(prof, folder)
+    assert not events_of(events, "kernel")
     with profile() as prof, tempfile.TemporaryDirectory() as folder:
         work.wait()
         prof.stop()
-        _, events = written(prof, folder)
-    assert not of(events, "kernel")
+        _, events = write_trace(prof, folder)
+    assert not events_of(events, "kernel")

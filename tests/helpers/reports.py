@@ -23,15 +23,15 @@ def report(*arguments: object, **environment: str) -> dict[str, Any]:
         env={**kept, **settings},
         check=False,
     )
-    return last(done)
+    return last_report(done)
 
 
-def forked(*program: object, ranks: int = 1, **environment: str) -> dict[str, Any]:
+def run_forked(*program: object, ranks: int = 1, **environment: str) -> dict[str, Any]:
     """Run a program with the shim in children that have PyTorch imported; return its last line of JSON."""
-    return last(command.forked(*program, ranks=ranks, HF_HUB_OFFLINE="1", **environment))
+    return last_report(command.run_forked(*program, ranks=ranks, HF_HUB_OFFLINE="1", **environment))
 
 
-def last(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def last_report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     """Return the last line of JSON that a job printed; an error of the job fails the test."""
     assert done.returncode == 0, done.stderr[-8000:]
     found: dict[str, Any] = json.loads(

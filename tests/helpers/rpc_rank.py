@@ -20,7 +20,7 @@ from isthmus import shim
 KIND = sys.argv[3]
 
 
-def where(x: torch.Tensor, y: Any = 0) -> tuple[torch.Tensor, str]:
+def add_and_place(x: torch.Tensor, y: Any = 0) -> tuple[torch.Tensor, str]:
     """The sum, and the device on which it was computed."""
     return x + y, str(x.device)
 
@@ -47,7 +47,7 @@ class Layer:
 def gradient() -> tuple[torch.Tensor, str]:
     x = torch.ones(3, device="chip:0", requires_grad=True)
     with autograd.context() as context:
-        result, _ = rpc.rpc_sync("w1", where, args=(x * 2, x))
+        result, _ = rpc.rpc_sync("w1", add_and_place, args=(x * 2, x))
         autograd.backward(context, [result.sum()])
         return autograd.get_gradients(context)[x], ""
 
@@ -56,20 +56,20 @@ def cases() -> dict[str, Callable[[], Any]]:
     x = torch.ones(3, device=f"{KIND}:0")
     layer = rpc.remote("w1", Layer)
     return {
-        "function": lambda: rpc.rpc_sync("w1", where, args=(x, x)),
-        "remote": lambda: rpc.remote("w1", where, args=(x, 1)).to_here(),
+        "function": lambda: rpc.rpc_sync("w1", add_and_place, args=(x, x)),
+        "remote": lambda: rpc.remote("w1", add_and_place, args=(x, 1)).to_here(),
         "operator": lambda: rpc.rpc_async("w1", torch.add, args=(x, 1)).wait(),
         "asynchronous": lambda: rpc.rpc_sync("w1", doubled_later, args=(x,)),
         "object": lambda: layer.rpc_sync().__call__(x),
         "reference": lambda: layer.remote().__call__(x).to_here(),
-        "cpu": lambda: rpc.rpc_sync("w1", where, args=(x.cpu(), 1)),
+        "cpu": lambda: rpc.rpc_sync("w1", add_and_place, args=(x.cpu(), 1)),
         "gradient": gradient,
-        "unmapped": lambda: rpc.rpc_sync("w1", where, args=(x.to("chip:1"), 1)),
+        "unmapped": lambda: rpc.rpc_sync("w1", add_and_place, args=(x.to("chip:1"), 1)),
         "unmapped reply": lambda: rpc.rpc_sync("w1", on_chip_0, args=(x,)),
     }
 
 
-def told(case: Callable[[], Any]) -> Any:
+def outcome_of(case: Callable[[], Any]) -> Any:
     try:
         found = case()
     except RuntimeError as error:
@@ -86,7 +86,7 @@ def main() -> None:
         options.set_device_map("w1", {f"{KIND}:0": f"{KIND}:1"})
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=2, rpc_backend_options=options)
     if rank == 0:
-        print(json.dumps({name: told(case) for name, case in cases().items()}), flush=True)
+        print(json.dumps({name: outcome_of(case) for name, case in cases().items()}), flush=True)
     rpc.shutdown()
 
 

@@ -18,11 +18,11 @@ def sample(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     families: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         families[item.nodeid.partition("[")[0]].append(item)
-    kept = {id(item) for family in families.values() for item in _chosen(family)}
+    kept = {id(item) for family in families.values() for item in _choose(family)}
     return [item for item in items if id(item) in kept]
 
 
-def _chosen(family: list[pytest.Item]) -> list[pytest.Item]:
+def _choose(family: list[pytest.Item]) -> list[pytest.Item]:
     family = [item for item in family if not item.get_closest_marker("full")]
     if not family:
         return []

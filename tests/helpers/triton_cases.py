@@ -267,9 +267,15 @@ def check(name: str) -> int:
     """
     done, device = 0, "cpu" if is_interpreted() else "cuda"
     for dtype, arguments in calls(name):
-        expected = _tensors(_changed(operators()[name].composite, _each(arguments, _widened)))
+        expected = _tensors(
+            _results_and_arguments(operators()[name].composite, _map_tensors(arguments, _widen))
+        )
         with ops.use(name, "triton"):
-            got = _tensors(_changed(operators()[name], _each(arguments, lambda tensor: tensor.to(device))))
+            got = _tensors(
+                _results_and_arguments(
+                    operators()[name], _map_tensors(arguments, lambda tensor: tensor.to(device))
+                )
+            )
         assert len(got) == len(expected)
         for index, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
             _close(f"{name} {dtype} call {done} tensor {index}", ours, theirs, dtype)
@@ -289,7 +295,7 @@ def _close(place: str, ours: Any, theirs: Any, dtype: torch.dtype) -> None:
     )
 
 
-def _changed(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
+def _results_and_arguments(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
     """Call the function; return its results and its arguments after the call."""
     made = function(*arguments)
     results = list(made) if isinstance(made, tuple) else [made]
@@ -306,13 +312,13 @@ def _tensors(values: Any) -> list[Any]:
     return found
 
 
-def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, tuple | list):
-        return type(value)(_each(item, change) for item in value)
+        return type(value)(_map_tensors(item, change) for item in value)
     return change(value) if isinstance(value, torch.Tensor) else value
 
 
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
+def _widen(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float64 if tensor.is_floating_point() else tensor.dtype, copy=True)
 
 

@@ -18,7 +18,7 @@ from isthmus.conformance.generate import generate
 from isthmus.conformance.golden import Reader
 from tests.helpers.conformance_data import write_golden
 from tests.helpers.planted import PLANTED
-from tools.mutation import classes, compiled, equivalent, page, ranks, reductions, reports, source
+from tools.mutation import classes, equivalent, kernel_mutants, page, ranks, reductions, reports, source
 from tools.mutation.__main__ import app
 from tools.mutation.classes.accumulation import toward_zero
 from tools.mutation.classes.layout import dense, with_strides
@@ -262,14 +262,14 @@ def test_reductions_with_mistakes() -> None:
 
 def test_text_of_a_compiled_kernel_gets_its_mutants() -> None:
     text = "{\n  for (int64_t i = 0; i < n; ++i) y[i] = x[i] - 1;\n  constexpr int64_t k = n - 1;\n}\n"
-    sites = [site._replace(number=n) for n, site in enumerate(compiled.sites_of("a.cpp", text))]
+    sites = [site._replace(number=n) for n, site in enumerate(kernel_mutants.sites_of("a.cpp", text))]
     assert [site.mutation for site in sites] == [
         "C++ loop starts late",
         "C++ loop ends early",
         "C++ sign changed",
     ]
     assert {site.place for site in sites} == {"a.cpp:2"}
-    woven = compiled.weave_mutants("a.cpp", text, sites)
+    woven = kernel_mutants.weave_mutants("a.cpp", text, sites)
     assert "i = 0 + mutated(0); i < n - mutated(1); ++i" in woven
     assert "x[i] - (1 - 2 * mutated(2)) * 1" in woven
 
@@ -284,9 +284,9 @@ def test_text_of_a_compiled_kernel_gets_its_mutants() -> None:
     ],
 )
 def test_what_holds_no_result_of_a_compiled_kernel_has_no_mutants(line: str) -> None:
-    assert list(compiled.sites_of("a.cpp", line)) == []
+    assert list(kernel_mutants.sites_of("a.cpp", line)) == []
     rounded = "const int64_t blocks = (length + kBlock - 1) / kBlock;"
-    assert len(list(compiled.sites_of("a.cpp", rounded))) == 1  # fewer blocks, not more
+    assert len(list(kernel_mutants.sites_of("a.cpp", rounded))) == 1  # fewer blocks, not more
 
 
 def test_no_argument_exceeds_its_rank() -> None:
@@ -318,7 +318,7 @@ def test_the_suite_judges_some_mistakes_of_each_class(samples: Reader) -> None:
 @pytest.mark.full
 def test_the_suite_judges_mistakes_of_single_kernels(tmp_path: Path) -> None:
     generate(tmp_path, ",".join({mutant.kernel for mutant in PLANTED}))
-    score = outcome("planted", tmp_path)
+    score = outcome("score_of_planted", tmp_path)
     assert [r["name"] for r in score["results"] if r["status"] != "caught"] == score["false_alarms"] == []
     assert len(score["results"]) == len(PLANTED)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus_common import own
+from isthmus_common import package_folders
 from tools.repository import CORE, ROOT
 
 PACKAGES = sorted(ROOT.glob("packages/*"))
@@ -109,9 +109,9 @@ def test_every_import_by_name_has_a_reason() -> None:
 
 def test_the_packages_are_known() -> None:
     names = {path.name for path in ROOT.glob("packages/*/src/*") if not path.name.endswith(".egg-info")}
-    assert set(own.PACKAGES) == names
-    assert own.folders()[0] == f"{CORE}/src/isthmus/"
-    assert len(own.folders()) == len(own.PACKAGES)
+    assert set(package_folders.PACKAGES) == names
+    assert package_folders.folders()[0] == f"{CORE}/src/isthmus/"
+    assert len(package_folders.folders()) == len(package_folders.PACKAGES)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)

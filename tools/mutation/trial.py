@@ -19,8 +19,8 @@ from isthmus.drivers import find
 from isthmus.drivers import numpy as numpy_chip
 from isthmus.opset.library import Entry
 from tools.mutation import classes, reports
-from tools.mutation.compiled import Compiled
 from tools.mutation.kernel import Invocation, Switch, target
+from tools.mutation.kernel_mutants import Compiled
 from tools.mutation.mutant import Mutant
 from tools.mutation.source import Source
 

@@ -24,7 +24,7 @@ import torch
 
 import isthmus._C as core
 
-from . import compiled, table
+from . import compiled_judge, table
 from .data import expected_failure, expected_failures
 from .pool import Job, Pool, operators
 from .runner import JUDGED_DTYPES, dtypes_of, short_name
@@ -135,8 +135,8 @@ def main() -> int:
     if asked.operators:
         pass
     elif asked.compiled:
-        text = compiled.page(verdicts, settings, asked.fused)
-        table.write(compiled.place(PAGE.parent, asked.fused), text)
+        text = compiled_judge.page(verdicts, settings, asked.fused)
+        table.write(compiled_judge.place(PAGE.parent, asked.fused), text)
     elif asked.layouts:
         table.write(PAGE.with_stem("opinfo-layouts"), table.layouts_page(verdicts, torch.__version__))
     else:
@@ -145,7 +145,7 @@ def main() -> int:
         make_page = table.forward_page if asked.forward else table.page
         table.write(place, make_page(verdicts, settings))
     count = table.forward_counts if asked.forward else table.counts
-    for line in (compiled.counts if asked.compiled else count)(verdicts):
+    for line in (compiled_judge.counts if asked.compiled else count)(verdicts):
         print(line)
     for line in unused:
         print(f"opinfo: passes, though xfail.toml expects a failure: {line}")

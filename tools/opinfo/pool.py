@@ -14,7 +14,7 @@ import torch
 
 from isthmus_common.text import signal_name
 
-from . import compiled
+from . import compiled_judge
 from .runner import judge, short_name
 from .verdict import Verdict
 
@@ -37,7 +37,7 @@ def _work(asked: Namespace, pipe: Connection) -> None:
     while (job := pipe.recv()) is not None:
         op, dtype = known[job[0]], job[1]
         if asked.compiled:
-            pipe.send(compiled.judge(op, dtype, asked.cap, pipe.send, asked.fused))
+            pipe.send(compiled_judge.judge(op, dtype, asked.cap, pipe.send, asked.fused))
         else:
             pipe.send(judge(op, dtype, asked.cap, pipe.send, asked.reference, asked.forward))
 

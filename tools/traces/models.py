@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tools.traces.fused import cross_entropy, rms_norm, swiglu
+from tools.traces.fused_kernels import cross_entropy, rms_norm, swiglu
 from tools.traces.recorder import Recorder
 
 

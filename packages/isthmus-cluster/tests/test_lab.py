@@ -18,7 +18,7 @@ from isthmus_cluster import inventory, remote
 from isthmus_cluster.errors import ClusterError
 from isthmus_cluster.lab import cards, network, state
 from isthmus_cluster.lab.state import Lab
-from tests.helpers.cluster import cluster, soon
+from tests.helpers.cluster import cluster, wait_until
 
 NAME = f"t{os.getpid()}"
 HOSTS = 3
@@ -227,9 +227,9 @@ def test_a_card_is_stopped_and_others_are_not(
 ) -> None:
     first, second = (started("host1", rank, "sleep", "60") for rank in (0, 1))
     assert lab("fault", "host1", "card1", "stop", "--folder", folder) == (0, "")
-    assert soon(lambda: stopped(second))
+    assert wait_until(lambda: stopped(second))
     later = started("host1", 1, "sleep", "60")
-    assert soon(lambda: stopped(later)) and not stopped(first)
+    assert wait_until(lambda: stopped(later)) and not stopped(first)
     assert "card1 stop" in lab("status", "--folder", folder)[1]
     (pid,) = cards.find(f"{NAME}-host1")
     os.kill(pid, signal.SIGKILL)  # a crash leaves processes stopped
@@ -241,9 +241,9 @@ def test_a_card_is_slow(folder: Path, started: Callable[..., subprocess.Popen[by
     process = started("host2", 0, "sleep", "60")
     assert lab("fault", "host2", "card0", "slow=2", "--folder", folder) == (0, "")
     assert (
-        soon(lambda: stopped(process))
-        and soon(lambda: not stopped(process))
-        and soon(lambda: stopped(process))
+        wait_until(lambda: stopped(process))
+        and wait_until(lambda: not stopped(process))
+        and wait_until(lambda: stopped(process))
     )
 
 

@@ -32,7 +32,7 @@ from isthmus_cluster.monitor.nvml import Nvml
 from isthmus_cluster.monitor.reports import WAITING, Reports
 from isthmus_cluster.monitor.server import serve
 from tests.helpers import children
-from tests.helpers.cluster import cluster, lab, soon
+from tests.helpers.cluster import cluster, lab, wait_until
 from tests.helpers.host_driver import start_script
 
 MIB = 1 << 20
@@ -251,7 +251,7 @@ def test_hosts_that_do_not_answer_do_not_delay_others(monkeypatch: pytest.Monkey
     closed = "no report for N s: connection closed by node3"
     expected = ["", "no report for N s", WAITING, closed, "NVML: Driver Not Loaded"]
     with Reports(hosts(*scripts), interval=0.05) as running:
-        assert soon(lambda: errors() == expected), found
+        assert wait_until(lambda: errors() == expected), found
         processes = [host.agent.process for host in running._hosts.values() if host.agent]
     assert all(process.returncode is not None for process in processes)
     assert [report.cards for report in found.values()] == [(card,), (card,), (), (card,), ()]
@@ -299,8 +299,8 @@ def test_an_agent_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(remote, "command", lambda host, _: ["sh", "-c", script])
     monkeypatch.setattr(reports, "_RESTART_S", 0.05)
     with Reports(hosts("a")) as running:
-        assert soon(lambda: running.poll(0.1)["a"].error.endswith("the agent was ended"))
-        assert soon(lambda: not running.poll(0.1)["a"].error)
+        assert wait_until(lambda: running.poll(0.1)["a"].error.endswith("the agent was ended"))
+        assert wait_until(lambda: not running.poll(0.1)["a"].error)
 
 
 def test_output_without_a_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_output_without_a_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents_of_hosts, "_LONGEST", 1 << 20)
     with Reports(hosts("a")) as running:
         expected = "no report for 0 s: more than 1 MiB of output without a line end"
-        assert soon(lambda: running.poll(0.05)["a"].error == expected)
+        assert wait_until(lambda: running.poll(0.05)["a"].error == expected)
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ def test_the_whole_command(tmp_path: Path, account: dict[str, str], holder: subp
             )
 
         # Allocated in pieces of 2 MiB.
-        assert soon(lambda: value("isthmus_card_memory_used_bytes") == 4 * MIB)
+        assert wait_until(lambda: value("isthmus_card_memory_used_bytes") == 4 * MIB)
         assert value("isthmus_card_memory_total_bytes") == 128 * MIB
         assert value("isthmus_card_processes") == 1
         assert value("isthmus_card_power_watts") is None, "the host chip does not measure it"
@@ -494,16 +494,16 @@ def test_the_whole_command(tmp_path: Path, account: dict[str, str], holder: subp
         assert (process["card"], process["pid"]) == ("1", str(holder.pid))
 
         holder.send_signal(signal.SIGSTOP)
-        assert soon(lambda: value("isthmus_card_health") == 1)
+        assert wait_until(lambda: value("isthmus_card_health") == 1)
         holder.send_signal(signal.SIGCONT)
-        assert soon(lambda: value("isthmus_card_health") == 0)
+        assert wait_until(lambda: value("isthmus_card_health") == 0)
         holder.kill()
-        assert soon(lambda: value("isthmus_card_processes") == 0)
+        assert wait_until(lambda: value("isthmus_card_processes") == 0)
 
         (agent,) = agents(running.pid)
         assert value("isthmus_host_up") == 1
         os.kill(agent, signal.SIGKILL)
-        assert soon(lambda: value("isthmus_host_up") == 0)
+        assert wait_until(lambda: value("isthmus_host_up") == 0)
         running.send_signal(signal.SIGINT)
         printed, error = running.communicate(timeout=20)
         assert (running.returncode, error) == (0, "")
@@ -562,7 +562,7 @@ def test_agents_end_with_the_command(account: dict[str, str]) -> None:
         (agent,) = agents(running.pid)
     finally:
         running.kill()
-    assert soon(lambda: not Path(f"/proc/{agent}").exists())
+    assert wait_until(lambda: not Path(f"/proc/{agent}").exists())
 
 
 # ---- a lab
@@ -613,7 +613,7 @@ def test_hosts_of_a_lab(tmp_path: Path) -> None:
                 ("host2", 0, OK, []),
                 ("host2", 1, WARNING, [second]),
             ]
-            assert soon(lambda: seen() == expected), seen()
+            assert wait_until(lambda: seen() == expected), seen()
         finally:
             for process in started:
                 process.kill()

@@ -21,7 +21,7 @@ from isthmus_cluster.agents import Agents
 from isthmus_cluster.lab import network
 from isthmus_cluster.preflight import card
 from isthmus_common.robust import outliers
-from tests.helpers.cluster import cluster, lab, soon
+from tests.helpers.cluster import cluster, lab, wait_until
 
 GIB = 1 << 30
 HOSTS = "abcd"
@@ -388,7 +388,7 @@ def test_an_agent_that_is_ended_removes_its_temporary_files(tmp_path: Path) -> N
         assert process.stdin
         process.stdin.write(b'{"id": 1, "ask": "wait"}\n')
         process.stdin.flush()
-        soon(lambda: list(tmp_path.iterdir()))
+        wait_until(lambda: list(tmp_path.iterdir()))
     assert process.returncode == 0 and not list(tmp_path.iterdir())
 
 
@@ -429,4 +429,4 @@ def test_faults_of_a_lab(tmp_path: Path) -> None:
         change("heal")
         # Processes of cards are killed, and take a moment to end.
         spaces = [f"p{os.getpid()}-host{number}" for number in (1, 2, 3)]
-        soon(lambda: not [pid for space in spaces for pid in network.processes(space)], 10)
+        wait_until(lambda: not [pid for space in spaces for pid in network.processes(space)], 10)

@@ -18,7 +18,7 @@ from isthmus_cluster import inventory, remote, run
 from isthmus_cluster.inventory import Inventory
 from isthmus_cluster.render.job import Job
 from isthmus_common.training.terminal import Terminal
-from tests.helpers.cluster import cluster, lab, soon
+from tests.helpers.cluster import cluster, lab, wait_until
 from tests.helpers.command import isthmus
 from tests.helpers.sshd import hosts_over_ssh
 
@@ -54,11 +54,11 @@ def supervised(*scripts: str, prints_status: bool = False) -> tuple[int, str, st
 
 def gone(pid_file: Path) -> bool:
     pid = int(pid_file.read_text())
-    return bool(soon(lambda: not Path(f"/proc/{pid}").exists()))
+    return bool(wait_until(lambda: not Path(f"/proc/{pid}").exists()))
 
 
 def appears(path: Path) -> None:
-    soon(lambda: path.exists() and path.read_text().endswith("\n"))
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
 
 
 # ---- where commands run

@@ -30,7 +30,7 @@ from isthmus_cluster.watch.faults import spans
 from isthmus_cluster.watch.state import ABSENT, COLUMNS, NO_REPORT, Watcher
 from isthmus_cluster.watch.web import serve, state
 from isthmus_common.files import write_file
-from tests.helpers.cluster import cluster, soon
+from tests.helpers.cluster import cluster, wait_until
 from tools.repository import ROOT
 
 FIELDS = (
@@ -416,11 +416,11 @@ def test_the_terminal_is_refreshed_until_the_command_is_ended(tmp_path: Path) ->
 
     try:
         with alive(tmp_path) as ranks:
-            soon(lambda: has(b"1 silent"))
+            wait_until(lambda: has(b"1 silent"))
             ranks[2] = {"number": 9}
-            soon(lambda: has(b"4 in a collective"))
+            wait_until(lambda: has(b"4 in a collective"))
         process.send_signal(signal.SIGTERM)
-        soon(lambda: has(b"\x1b[?1049l"))  # the screen is restored
+        wait_until(lambda: has(b"\x1b[?1049l"))  # the screen is restored
         assert process.wait(10) == 0
     finally:
         process.kill()
@@ -460,29 +460,29 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
             return script(f"return document.getElementById('{element}').innerText")
 
         driver.get(address)
-        soon(lambda: "1 silent" in text("summary"))
+        wait_until(lambda: "1 silent" in text("summary"))
         assert script("return document.querySelectorAll('#ranks tbody tr').length") == 4
         assert script("return document.querySelector('#ranks tbody tr').innerText").startswith("2\tn1\t7")
         assert "<b>n0</b>" in text("ranks")
         assert "all_reduce #9\t0\t" in text("collectives") and "suspected: rank 2" in text("events")
         # The heat map: cells of the three ranks that report, and text about a cell for the keyboard.
-        assert soon(lambda: int(script("return document.getElementById('heat').dataset.cells"))) >= 4
+        assert wait_until(lambda: int(script("return document.getElementById('heat').dataset.cells"))) >= 4
         script("document.getElementById('heat').focus()")
         keys = "document.getElementById('heat').dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}))"
         script(keys % "ArrowRight")
-        assert re.fullmatch(r"rank 0, n0, .*: [\d.]+ m?s, [\d.]+ x median", soon(lambda: text("cell")))
+        assert re.fullmatch(r"rank 0, n0, .*: [\d.]+ m?s, [\d.]+ x median", wait_until(lambda: text("cell")))
         script(keys % "ArrowDown" + ";" + keys % "ArrowDown")
         assert re.fullmatch(r"rank 2, n1, .*: no report", text("cell"))
         # A change of the files reaches the page; texts of a job remain texts.
         ranks[2] = {"number": 9}
         with (folder / "alerts-3.jsonl").open("a") as file:
             file.write(json.dumps({**ALERT, "kind": "straggler", "text": attack}) + "\n")
-        soon(lambda: "4 in a collective" in text("summary") and attack in text("events"))
+        wait_until(lambda: "4 in a collective" in text("summary") and attack in text("events"))
         assert script("return document.querySelectorAll('img').length") == 0
         assert "owned" not in driver.title
         assert not [each for each in driver.get_log("browser") if "favicon" not in each["message"]]
         assert not script("return document.body.classList.contains('old')")
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
-        assert "the watcher does not answer" in soon(lambda: text("stale"))
+        assert "the watcher does not answer" in wait_until(lambda: text("stale"))
         assert driver.title.startswith("STALE") and script("return document.body.classList.contains('old')")

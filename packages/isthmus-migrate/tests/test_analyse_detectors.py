@@ -9,7 +9,7 @@ from isthmus_migrate.rules.apex_modules import COUNTERPARTS, ApexModules
 from isthmus_migrate.rules.synchronize import Synchronize
 from isthmus_migrate.source import third_party
 from isthmus_migrate.source.findings import Severity
-from tests.helpers.analysis import findings, found
+from tests.helpers.analysis import code_subject_line, findings
 
 HEAD = "import torch, torch.nn as nn\nfrom torch.utils.data import DataLoader\n"
 LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
@@ -170,7 +170,9 @@ LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
     ],
 )
 def test_one_line(line: str, expected: dict[str, str]):
-    assert {code: subject for code, subject, number in found(f"{HEAD}{line}\n") if number == 3} == expected
+    assert {
+        code: subject for code, subject, number in code_subject_line(f"{HEAD}{line}\n") if number == 3
+    } == expected
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_one_line(line: str, expected: dict[str, str]):
     ],
 )
 def test_loops(source: str, expected: set[tuple[str, int]]):
-    assert {(code, line - 1) for code, _, line in found(f"import torch\n{source}")} == expected
+    assert {(code, line - 1) for code, _, line in code_subject_line(f"import torch\n{source}")} == expected
 
 
 @pytest.mark.parametrize("name", ["box_area", "boxes.box_area", "_new_empty_tensor", "misc._output_size"])

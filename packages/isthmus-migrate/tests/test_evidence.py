@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus_common.application import app
-from isthmus_migrate.flow.recorded import check
+from isthmus_migrate.flow.run_record import check
 from isthmus_migrate.source.files import tree
 from isthmus_migrate.trace.evidence import load
 from tests.helpers.command import isthmus

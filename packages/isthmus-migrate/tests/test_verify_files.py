@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus_migrate.verify import answers, saved, scratch
+from isthmus_migrate.verify import answers, file_comparison, scratch
 from isthmus_migrate.verify.record import Record
 from isthmus_migrate.verify.run import Run, Side
 from isthmus_migrate.verify.scale import Reference
@@ -109,18 +109,18 @@ def test_checkpoints_arrays_and_logs_are_compared(tmp_path):
     for name, value in (("mine", 1.0), ("near", 1.0 + 1e-7), ("wrong", 1.001), ("noisy", 1.0002)):
         save(tmp_path / name, value)
     mine, near, wrong, noisy = (run(tmp_path / name) for name in ("mine", "near", "wrong", "noisy"))
-    found = saved.compare(mine, near, [])
+    found = file_comparison.compare(mine, near, [])
     assert found.same and found.compared >= 5, "three of model.pt, two of arrays.npz, the numbers of log.csv"
-    found = saved.compare(mine, wrong, [])
+    found = file_comparison.compare(mine, wrong, [])
     assert not found.same and found.detail == "a of arrays.npz"
-    assert saved.compare(mine, wrong, [Reference(noisy, 1)]).same
+    assert file_comparison.compare(mine, wrong, [Reference(noisy, 1)]).same
 
 
 def test_a_changed_step_in_a_checkpoint_is_a_difference(tmp_path):
     for name, step in (("mine", 3), ("other", 4)):
         (tmp_path / name).mkdir()
         torch.save({"step": step}, tmp_path / name / "last.ckpt")
-    found = saved.compare(run(tmp_path / "mine"), run(tmp_path / "other"), [])
+    found = file_comparison.compare(run(tmp_path / "mine"), run(tmp_path / "other"), [])
     assert not found.same and found.detail == "step of last.ckpt"
 
 
@@ -128,12 +128,12 @@ def test_files_of_one_run_only(tmp_path):
     save(tmp_path / "mine")
     save(tmp_path / "other", name="epoch.pt")
     mine, other = run(tmp_path / "mine"), run(tmp_path / "other")
-    assert saved.compare(mine, other, []).detail == "epoch.pt: written only by the other run"
+    assert file_comparison.compare(mine, other, []).detail == "epoch.pt: written only by the other run"
     save(tmp_path / "again", name="model-17.pt")
     (tmp_path / "mine" / "model.pt").rename(tmp_path / "mine" / "model-16.pt")
     (tmp_path / "other" / "epoch.pt").rename(tmp_path / "other" / "model-18.pt")
     mine, other, again = (run(tmp_path / name) for name in ("mine", "other", "again"))
-    found = saved.compare(mine, other, [Reference(again, 0)])
+    found = file_comparison.compare(mine, other, [Reference(again, 0)])
     assert found.same and found.left_out == (
         "2 files named differently in two runs of the original (model-16.pt)",
     )
@@ -145,7 +145,7 @@ def test_files_that_cannot_be_compared_are_named(tmp_path):
         (tmp_path / name / "events.bin").write_bytes(content)
         (tmp_path / name / "same.bin").write_bytes(b"\x80")
         np.save(tmp_path / name / "objects.npy", np.array([{"a": content}], object), allow_pickle=True)
-    found = saved.compare(run(tmp_path / "mine"), run(tmp_path / "other"), [])
+    found = file_comparison.compare(run(tmp_path / "mine"), run(tmp_path / "other"), [])
     assert found.same and found.compared == 1
     assert found.left_out == (
         "1 differing file of an unknown format (events.bin)",

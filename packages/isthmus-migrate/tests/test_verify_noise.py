@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus_migrate.verify import printed
+from isthmus_migrate.verify import text_comparison
 from isthmus_migrate.verify.answers import Answers
 from isthmus_migrate.verify.compare import compare
 from isthmus_migrate.verify.noise import Noise
@@ -184,9 +184,9 @@ LOG = ["step 1 loss 2.5", "step 2 loss 2.4"]
 
 def texts(first, second, *references):
     tally = Tally("text")
-    text = [printed.Text(each, Path("/copy")) for each in (first, second)]
-    again = [(printed.Text(each, Path("/copy")), ulps) for each, ulps in references]
-    printed.add_text(tally, *text, again, Answers(), "line {}")
+    text = [text_comparison.Text(each, Path("/copy")) for each in (first, second)]
+    again = [(text_comparison.Text(each, Path("/copy")), ulps) for each, ulps in references]
+    text_comparison.add_text(tally, *text, again, Answers(), "line {}")
     return tally.comparison()
 
 

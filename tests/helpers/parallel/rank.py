@@ -46,7 +46,7 @@ class Rank:
 Check = Callable[[Rank], float]
 
 
-def within(tolerance: float) -> Callable[[Check], Check]:
+def tolerance(tolerance: float) -> Callable[[Check], Check]:
     """Mark a check with the largest difference that it may return; 0 is bit-equal."""
 
     def mark(function: Check) -> Check:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from isthmus_common import hardening
 from isthmus_common.finding import Finding, ok, run_checks, warning
+from isthmus_common.units import GIB
 
-_GIB = 1 << 30
 _SUBJECT = "limits"
 
 
@@ -93,8 +93,8 @@ def _shared_memory(folder: Path) -> Finding:
         text = f"{folder} is not writable; DataLoader workers and ranks share memory there"
         return warning(_SUBJECT, text, remedy)
     total, _, free = shutil.disk_usage(folder)
-    text = f"{folder}: {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
-    if free >= _GIB:
+    text = f"{folder}: {free / GIB:.1f} of {total / GIB:.1f} GiB free"
+    if free >= GIB:
         return ok(_SUBJECT, text)
     return warning(_SUBJECT, f"{text}: a DataLoader worker is killed by SIGBUS when it is full", remedy)
 
@@ -112,8 +112,8 @@ def _control_group(root: Path) -> Iterator[Finding]:
 
 
 def _group_memory(limit: int) -> Finding:
-    text = f"the control group allows {limit / _GIB:.1f} GiB of memory"
-    if limit >= 2 * _GIB:
+    text = f"the control group allows {limit / GIB:.1f} GiB of memory"
+    if limit >= 2 * GIB:
         return ok(_SUBJECT, text)
     return warning(_SUBJECT, f"{text}: PyTorch alone uses much of it", "raise the container's --memory")
 

@@ -15,14 +15,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from isthmus_common.units import parse_size, unit_for
+
 GROUP = "isthmus.options"
 PREFIX = "ISTHMUS_"
 
 Kind = Literal["switch", "integer", "size", "text", "choice", "path"]
 Moment = Literal["", "python", "import torch", "job"]
-
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_DECIMAL = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class InvalidOption(SystemExit):
@@ -274,14 +273,6 @@ def start(
             getattr(imported, function)()
 
 
-def parse_size(value: str, *, decimal: bool = False) -> int | None:
-    """Bytes of a size such as ``1.5GiB``; None for other text. With ``decimal`` also of ``5GB``, in any case."""
-    units = {name.upper(): scale for name, scale in (_UNITS | _DECIMAL).items()} if decimal else _UNITS
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", value, re.ASCII)
-    scale = units.get(found[2].upper() if decimal else found[2]) if found else None
-    return int(float(found[1]) * scale) if found and scale else None
-
-
 def _is_within(option: Option, value: float) -> bool:
     return (option.least is None or value >= option.least) and (option.most is None or value <= option.most)
 
@@ -294,7 +285,7 @@ def _limits(option: Option) -> str:
 
 
 def _size_text(count: int) -> str:
-    unit, scale = next(item for item in reversed(_UNITS.items()) if count >= item[1])
+    unit, scale = unit_for(count)
     return f"{count // scale}{unit}"
 
 

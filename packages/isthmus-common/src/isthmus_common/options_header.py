@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 
-from isthmus_common.options import Option, parse_size
+from isthmus_common.options import Option
+from isthmus_common.units import parse_size
 
 _HEAD = """\
 // Names, defaults and limits of the options of {module}, written by the build.

@@ -4,7 +4,7 @@ import sys
 
 from isthmus_common import commands
 from isthmus_common.exits import ends_with_reader
-from isthmus_common.own import PACKAGES
+from isthmus_common.package_folders import PACKAGES
 from isthmus_common.text import NO_TORCH
 
 

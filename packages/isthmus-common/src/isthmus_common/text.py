@@ -12,15 +12,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def format_size(count: float) -> str:
-    """Return a number of bytes with its unit: ``"12 B"``, ``"1.5 GiB"``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def clean_text(found: object) -> str:
     """Return a text of another program without line breaks, control characters and excessive length."""
     text = str(found)[:_LONGEST]

@@ -88,7 +88,7 @@ WATCHED = """
 import json, tempfile, torch
 from pathlib import Path
 from isthmus import debug
-from isthmus_diagnostics.debug import called
+from isthmus_diagnostics.debug import called_operators
 
 value = torch.full((4, 6), 3e38).to("chip").t()[::2]
 with debug.overflow("*") as overflow, debug.compare("*") as compare, debug.time("*"):
@@ -96,7 +96,7 @@ with debug.overflow("*") as overflow, debug.compare("*") as compare, debug.time(
 print(overflow.probe.findings.rows[0]["text"])
 print(compare.probe.findings.rows[0]["text"])
 with tempfile.TemporaryDirectory() as folder:
-    called.write(Path(folder))
+    called_operators.write(Path(folder))
     print(json.loads(next(Path(folder).iterdir()).read_text())["aten::silu"]["routes"])
 """
 

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from isthmus_diagnostics.plan import actions, layers, offload
-from isthmus_diagnostics.plan.measured import Measured, Offload
 from isthmus_diagnostics.plan.session import Measuring
+from isthmus_diagnostics.plan.stage_measurement import Measured, Offload
 
 WIDTH, LAYERS = 64, 4
 

@@ -10,8 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from isthmus_formats.checkpoint.containers.stored import Stored
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
+from tests.helpers.checkpoints import (
+    CONFIGS,
+    check_same,
+    checkpoint,
+    convert_checkpoint,
+    weights,
+    write_random,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +42,7 @@ def changed(source, target, change):
 
 
 def test_inspect(llama, tmp_path):
-    converted(llama, tmp_path / "megatron", "megatron", "--tp", 2, "--pad-vocabulary", 64)
+    convert_checkpoint(llama, tmp_path / "megatron", "megatron", "--tp", 2, "--pad-vocabulary", 64)
     found = json.loads(printed("inspect", tmp_path / "megatron", "--json", "--only", "embedding"))
     assert (
         found["format"] == "megatron" and found["layout"]["tp"] == 2 and found["layout"]["vocabulary"] == 128
@@ -59,14 +66,14 @@ finally:
 @pytest.mark.full
 def test_commands_import_torch_and_no_more_of_it(llama, tmp_path):
     """What they leave out takes longer to import than torch itself."""
-    folder = converted(llama, tmp_path / "megatron", "megatron")
+    folder = convert_checkpoint(llama, tmp_path / "megatron", "megatron")
     command = [sys.executable, "-c", IMPORTED, "checkpoint", "inspect", folder]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == "set()\n"
 
 
 def test_diff(llama, tmp_path):
-    other = converted(llama, tmp_path / "other", "mindformers", "--tp", 2)
+    other = convert_checkpoint(llama, tmp_path / "other", "mindformers", "--tp", 2)
     assert printed("diff", llama, other).endswith("0 of 39 parameters differ\n")
 
     def change(tensors):
@@ -90,7 +97,7 @@ def test_average(llama, tmp_path):
     printed(
         "average",
         llama,
-        converted(other, tmp_path / "megatron", "megatron"),
+        convert_checkpoint(other, tmp_path / "megatron", "megatron"),
         tmp_path / "mean",
         "--weights",
         "3,1",
@@ -109,7 +116,7 @@ def test_shard_size(llama, tmp_path):
     printed("shard-size", llama, tmp_path / "shards", "--size", "20KB")
     files = sorted((tmp_path / "shards").glob("*.safetensors"))
     assert len(files) > 2 and files[0].name == f"model-00001-of-{len(files):05}.safetensors"
-    same(llama, tmp_path / "shards")
+    check_same(llama, tmp_path / "shards")
     refused = checkpoint("shard-size", llama, tmp_path / "none", "--size", "5 apples")
     assert refused.exit_code == 2 and "expected a number" in refused.stderr
 
@@ -118,12 +125,12 @@ def test_shard_size(llama, tmp_path):
 def test_stages_without_layers(llama, tmp_path, stages):
     """Megatron has such stages, in the middle even without tensors (pipeline_model_parallel_layout)."""
     pp = len(stages.split(","))
-    at = converted(llama, tmp_path / "at", "megatron", "--pp", pp, "--stages", stages)
+    at = convert_checkpoint(llama, tmp_path / "at", "megatron", "--pp", pp, "--stages", stages)
     files = [torch.load(path, weights_only=False) for path in sorted(at.glob("release/*/*.pt"))]
     assert [any("layers" in key for key in file["model"]) for file in files] == [
         each != "0" for each in stages.split(",")
     ]
-    same(llama, converted(at, tmp_path / "back", "huggingface"))
+    check_same(llama, convert_checkpoint(at, tmp_path / "back", "huggingface"))
 
 
 def test_padding_is_reported(llama, tmp_path):
@@ -133,7 +140,7 @@ def test_padding_is_reported(llama, tmp_path):
 
 
 def test_cast(llama, tmp_path):
-    found = weights(converted(llama, tmp_path / "cast", "huggingface", "--dtype", "float16"))
+    found = weights(convert_checkpoint(llama, tmp_path / "cast", "huggingface", "--dtype", "float16"))
     assert all(torch.equal(found[name], each.half()) for name, each in weights(llama).items())
 
 
@@ -166,9 +173,9 @@ def test_any_layout_becomes_any_other(tmp_path_factory, name, first, second, pad
         return [each for pair in sizes.items() if experts or pair[0] != "--ep" for each in pair]
 
     more = ("--pad-vocabulary", padding, "--rotary", rotary)
-    converted(source, folder / "first", "megatron", *options(first), *more)
+    convert_checkpoint(source, folder / "first", "megatron", *options(first), *more)
     printed("reshard", folder / "first", folder / "second", *options(second))
-    same(source, converted(folder / "second", folder / "back", "huggingface"))
+    check_same(source, convert_checkpoint(folder / "second", folder / "back", "huggingface"))
 
 
 @pytest.mark.sampled(2)
@@ -177,18 +184,20 @@ def test_any_layout_becomes_any_other(tmp_path_factory, name, first, second, pad
 def test_around_the_frameworks(tmp_path, name, rotary):
     source = write_random(tmp_path / "source", CONFIGS[name])
     megatron = ("megatron", "--tp", 4, "--pp", 2, "--vpp", 2, "--pad-vocabulary", 32, "--rotary", rotary)
-    at = converted(source, tmp_path / "megatron", *megatron)
-    at = converted(at, tmp_path / "mindformers", "mindformers", "--tp", 2, "--dp", 2, "--rotary", rotary)
-    same(source, converted(at, tmp_path / "back", "huggingface"))
+    at = convert_checkpoint(source, tmp_path / "megatron", *megatron)
+    at = convert_checkpoint(
+        at, tmp_path / "mindformers", "mindformers", "--tp", 2, "--dp", 2, "--rotary", rotary
+    )
+    check_same(source, convert_checkpoint(at, tmp_path / "back", "huggingface"))
 
 
 @pytest.mark.parametrize(
     "name, route", [("mixtral", "mindformers"), ("gpt2", "huggingface-bin"), ("qwen2", "megatron")]
 )
 def test_every_tensor_is_read_once(tmp_path, monkeypatch, name, route):
-    source = converted(write_random(tmp_path / "source", CONFIGS[name]), tmp_path / "other", route)
+    source = convert_checkpoint(write_random(tmp_path / "source", CONFIGS[name]), tmp_path / "other", route)
     read = []
     original = Stored.read
     monkeypatch.setattr(Stored, "read", lambda self: read.append((self.path, self.parts)) or original(self))
-    converted(source, tmp_path / "back", "huggingface")
+    convert_checkpoint(source, tmp_path / "back", "huggingface")
     assert len(read) == len(set(read))

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from isthmus_formats.checkpoint.containers import mindspore_file, protobuf, safetensors_file
-from isthmus_formats.checkpoint.containers.stored import Unsupported
+from isthmus_formats.checkpoint.containers.file_tensors import Unsupported
 from isthmus_formats.checkpoint.errors import CheckpointError
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, write_random
+from tests.helpers.checkpoints import CONFIGS, check_same, checkpoint, convert_checkpoint, write_random
 
 TYPES = {
     "UInt16": torch.uint16,
@@ -81,7 +81,7 @@ def test_the_crc_of_safetensors(tmp_path):
 def test_types_that_pytorch_lacks_are_left_out_or_named(tmp_path):
     source = write_random(tmp_path / "source", CONFIGS["llama"])
     for options in "", "--dp 2":
-        ranks = converted(source, tmp_path / f"ranks{options}", "mindformers", *options.split())
+        ranks = convert_checkpoint(source, tmp_path / f"ranks{options}", "mindformers", *options.split())
         for path in ranks.glob("rank_*/*.ckpt"):
             path.write_bytes(with_crc(path.read_bytes() + message("scale", "Int4", (2,), b"12")))
         if options:
@@ -91,8 +91,10 @@ def test_types_that_pytorch_lacks_are_left_out_or_named(tmp_path):
             result.exit_code == 1 and "scale has the data type Int4, which is not supported" in result.stderr
         )
         assert "--ignore 'scale'" in result.stderr and result.stderr.count("\n") == 1
-    same(source, converted(tmp_path / "ranks", tmp_path / "back", "huggingface", "--ignore", "scale"))
-    same(source, converted(tmp_path / "ranks--dp 2", tmp_path / "joined", "huggingface"))
+    check_same(
+        source, convert_checkpoint(tmp_path / "ranks", tmp_path / "back", "huggingface", "--ignore", "scale")
+    )
+    check_same(source, convert_checkpoint(tmp_path / "ranks--dp 2", tmp_path / "joined", "huggingface"))
 
 
 @pytest.mark.parametrize("kind", ["F4", "F6_E2M3", "Int4"])
@@ -111,7 +113,7 @@ def test_types_of_safetensors_that_pytorch_lacks(tmp_path, kind):
     result = checkpoint("convert", source, tmp_path / "target", "--to", "dcp")
     assert result.exit_code == 1 and f"scale has the data type {kind}" in result.stderr
     assert [each.name for each in tmp_path.iterdir()] == ["source"]
-    converted(source, tmp_path / "target", "dcp", "--ignore", "^scale$")
+    convert_checkpoint(source, tmp_path / "target", "dcp", "--ignore", "^scale$")
 
 
 @pytest.mark.parametrize("route", ["mindformers", "mindformers --names concatenated", "megatron", "dcp"])
@@ -120,8 +122,8 @@ def test_parameters_of_unsigned_types_are_kept(tmp_path, route):
     tensors = load_file(source / "model.safetensors")
     tensors = {name: each.view(torch.int16).view(torch.uint16) for name, each in tensors.items()}
     save_file(tensors, source / "model.safetensors", {"format": "pt"})
-    target = converted(source, tmp_path / "target", *route.split())
-    back = load_file(converted(target, tmp_path / "back", "huggingface") / "model.safetensors")
+    target = convert_checkpoint(source, tmp_path / "target", *route.split())
+    back = load_file(convert_checkpoint(target, tmp_path / "back", "huggingface") / "model.safetensors")
     assert all(
         torch.equal(back[name].view(torch.int16), each.view(torch.int16)) for name, each in tensors.items()
     )
@@ -136,4 +138,6 @@ def test_sparse_tensors_are_left_out_or_named(tmp_path):
     options = "--config", source / "config.json"
     result = checkpoint("inspect", folder, *options)
     assert result.exit_code == 1 and "scale has the data type sparse_coo" in result.stderr
-    same(source, converted(folder, tmp_path / "back", "huggingface", "--ignore", "scale", *options))
+    check_same(
+        source, convert_checkpoint(folder, tmp_path / "back", "huggingface", "--ignore", "scale", *options)
+    )

@@ -11,8 +11,16 @@ from safetensors.torch import load_file, save_file
 
 from isthmus_common.files import lock_file
 from isthmus_formats.checkpoint import convert
-from isthmus_formats.checkpoint.containers.stored import Stored
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, refused, same, weights, write_random
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
+from tests.helpers.checkpoints import (
+    CONFIGS,
+    check_refused,
+    check_same,
+    checkpoint,
+    convert_checkpoint,
+    weights,
+    write_random,
+)
 
 
 def changed(folder, change):
@@ -36,7 +44,7 @@ def changed(folder, change):
 def test_casts_that_overflow(tmp_path, stored, value, to, route):
     source = write_random(tmp_path / "source", CONFIGS["llama"], stored)
     changed(source, lambda tensors: tensors["model.norm.weight"].__setitem__(slice(3), value))
-    said = refused(source, *route.split(), "--dtype", to)
+    said = check_refused(source, *route.split(), "--dtype", to)
     assert "3 values of model.norm.weight" in said and to in said and "give a wider --dtype" in said
 
 
@@ -48,8 +56,8 @@ def test_casts_of_ranks_that_overflow(tmp_path, route):
     changed(
         source, lambda tensors: tensors["model.layers.2.self_attn.q_proj.weight"].__setitem__((-1, -1), 1e6)
     )
-    ranks = converted(source, tmp_path / "ranks", *route.split())
-    assert "1 values of" in refused(ranks, "huggingface", "--dtype", "float16")
+    ranks = convert_checkpoint(source, tmp_path / "ranks", *route.split())
+    assert "1 values of" in check_refused(ranks, "huggingface", "--dtype", "float16")
 
 
 def test_casts_keep_what_is_infinite_already_and_tell_what_becomes_0(tmp_path):
@@ -72,7 +80,7 @@ def test_the_bias_of_a_router_is_not_cast(tmp_path):
     source = write_random(tmp_path / "source", CONFIGS["deepseek_v3"], torch.float32)
     name = "model.layers.1.mlp.gate.e_score_correction_bias"
     changed(source, lambda tensors: tensors[name].fill_(1e6))
-    back = converted(source, tmp_path / "target", "huggingface", "--dtype", "float16")
+    back = convert_checkpoint(source, tmp_path / "target", "huggingface", "--dtype", "float16")
     assert torch.equal(weights(back)[name], torch.full((4,), 1e6))
 
 
@@ -87,13 +95,13 @@ def test_an_output_with_values_of_its_own_is_kept(tmp_path, route):
     source = write_random(tmp_path / "source", CONFIGS["llama"])
     config = CONFIGS["llama"] | {"tie_word_embeddings": True}
     (source / "config.json").write_text(json.dumps(config))
-    target = converted(source, tmp_path / "target", *route.split())
+    target = convert_checkpoint(source, tmp_path / "target", *route.split())
     assert json.loads((target / "config.json").read_text())["tie_word_embeddings"] is False
     # Imitates the output of another tool, with a config.json that ties.
     (target / "isthmus-manifest.json").unlink()
     (target / "config.json").write_text(json.dumps(config))
-    back = converted(target, tmp_path / "back", "huggingface")
-    same(source, back)
+    back = convert_checkpoint(target, tmp_path / "back", "huggingface")
+    check_same(source, back)
     assert json.loads((back / "config.json").read_text())["tie_word_embeddings"] is False
 
 
@@ -104,29 +112,29 @@ def test_an_output_with_the_values_of_the_embedding_is_tied(tmp_path):
     changed(
         copy, lambda tensors: tensors.update({"lm_head.weight": tensors["model.embed_tokens.weight"].clone()})
     )
-    back = converted(copy, tmp_path / "back", "huggingface")
-    same(source, back)
+    back = convert_checkpoint(copy, tmp_path / "back", "huggingface")
+    check_same(source, back)
     assert (back / "config.json").read_bytes() == (source / "config.json").read_bytes()
     changed(copy, lambda tensors: tensors.update({"output.weight": torch.zeros(2)}))
-    assert "output.weight unknown to the architecture" in refused(copy, "megatron")
+    assert "output.weight unknown to the architecture" in check_refused(copy, "megatron")
     changed(
         copy,
         lambda tensors: (
             tensors.update({"lm_head.weight": torch.zeros(9, 32)}) or tensors.pop("output.weight")
         ),
     )
-    assert "lm_head.weight has the shape (9, 32)" in refused(copy, "megatron")
+    assert "lm_head.weight has the shape (9, 32)" in check_refused(copy, "megatron")
 
 
 def test_a_different_copy_in_the_last_stage_is_not_lost(tmp_path):
     source = write_random(tmp_path / "source", CONFIGS["llama-tied"])
-    target = converted(source, tmp_path / "target", "megatron", "--pp", 2)
+    target = convert_checkpoint(source, tmp_path / "target", "megatron", "--pp", 2)
     (target / "isthmus-manifest.json").unlink()
     path = target / "release" / "mp_rank_00_001" / "model_optim_rng.pt"
     content = torch.load(path, weights_only=False)
     content["model"]["output_layer.weight"] += 1
     torch.save(content, path)
-    back = weights(converted(target, tmp_path / "back", "huggingface"))
+    back = weights(convert_checkpoint(target, tmp_path / "back", "huggingface"))
     assert torch.equal(back["lm_head.weight"], content["model"]["output_layer.weight"])
     assert torch.equal(back["model.embed_tokens.weight"], weights(source)["model.embed_tokens.weight"])
 
@@ -139,33 +147,35 @@ def test_types_that_cannot_be_stored_together_or_at_all(tmp_path, name, route):
         for key in list(tensors)[::3]:
             tensors[key] = tensors[key].to(torch.float8_e5m2)
 
-    said = refused(changed(source, narrow), route)
+    said = check_refused(changed(source, narrow), route)
     assert "cannot be stored in one tensor" in said or "cannot store the data type float8_e5m2" in said
 
 
 def test_ranks_of_different_types(tmp_path):
     source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float16)
-    target = converted(source, tmp_path / "ranks", "meta", "--tp", 2)
+    target = convert_checkpoint(source, tmp_path / "ranks", "meta", "--tp", 2)
     (target / "isthmus-manifest.json").unlink()
     content = torch.load(target / "consolidated.01.pth")
     content["layers.0.attention.wq.weight"] = content["layers.0.attention.wq.weight"].float()
     torch.save(content, target / "consolidated.01.pth")
-    assert "layers.0.attention.wq.weight of consolidated.01.pth is float32, but float16" in refused(
+    assert "layers.0.attention.wq.weight of consolidated.01.pth is float32, but float16" in check_refused(
         target, "dcp"
     )
 
 
 def test_a_failure_midway_leaves_nothing(tmp_path):
-    source = converted(write_random(tmp_path / "source", CONFIGS["llama"]), tmp_path / "copy", "huggingface")
+    source = convert_checkpoint(
+        write_random(tmp_path / "source", CONFIGS["llama"]), tmp_path / "copy", "huggingface"
+    )
     data = (source / "model.safetensors").read_bytes()
     (source / "model.safetensors").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert "does not match its hash" in refused(source, "megatron")
+    assert "does not match its hash" in check_refused(source, "megatron")
 
 
 def test_the_configuration_given_is_that_of_the_target(tmp_path):
     source = write_random(tmp_path / "source", CONFIGS["llama"])
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"] | {"rope_theta": 5e5}))
-    target = converted(source, tmp_path / "target", "dcp", "--config", tmp_path / "config.json")
+    target = convert_checkpoint(source, tmp_path / "target", "dcp", "--config", tmp_path / "config.json")
     assert json.loads((target / "config.json").read_text())["rope_theta"] == 5e5
     assert json.loads((target / "isthmus-manifest.json").read_text())["config"]["rope_theta"] == 5e5
 
@@ -205,7 +215,7 @@ def test_the_configuration_given_replaces_a_damaged_one(tmp_path):
     (source / "config.json").rename(tmp_path / "config.json")
     for name, damaged in ("a", b"{"), ("b", b"[]"), ("c", b"\xff"):
         (source / "config.json").write_bytes(damaged)
-        target = converted(source, tmp_path / name, "dcp", "--config", tmp_path / "config.json")
+        target = convert_checkpoint(source, tmp_path / name, "dcp", "--config", tmp_path / "config.json")
         assert json.loads((target / "config.json").read_text()) == CONFIGS["llama"]
 
 
@@ -228,7 +238,7 @@ def test_a_cast_is_not_checked_while_another_conversion_writes(tmp_path, monkeyp
     monkeypatch.setattr(convert, "_out_of_range", None)
     (tmp_path / ".target.isthmus-partial").mkdir()
     with lock_file(tmp_path / ".target.isthmus-partial"):
-        assert "another conversion is writing it" in refused(source, "dcp", "--dtype", "float16")
+        assert "another conversion is writing it" in check_refused(source, "dcp", "--dtype", "float16")
 
 
 def test_a_check_of_a_cast_holds_few_tensors_at_a_time(tmp_path, monkeypatch):
@@ -245,7 +255,7 @@ def test_a_check_of_a_cast_holds_few_tensors_at_a_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(convert, "_out_of_range", counted)
     monkeypatch.setattr(convert, "_AT_ONCE", 1)
-    converted(source, tmp_path / "target", "dcp", "--dtype", "float16", "--workers", 8)
+    convert_checkpoint(source, tmp_path / "target", "dcp", "--dtype", "float16", "--workers", 8)
     assert len(most) == 39 and max(most) == 1
 
 
@@ -257,7 +267,7 @@ def test_a_journal_that_ends_within_a_line(tmp_path, monkeypatch, damage):
         command = interrupted(monkeypatch, source, tmp_path / "target")
         journal.write_text(damage(journal.read_text()))
     assert checkpoint(*command).exit_code == 0
-    same(source, tmp_path / "target")
+    check_same(source, tmp_path / "target")
 
 
 def test_a_journal_without_a_head_is_removed(tmp_path, monkeypatch):
@@ -267,7 +277,7 @@ def test_a_journal_without_a_head_is_removed(tmp_path, monkeypatch):
     result = checkpoint(*command)
     assert result.exit_code == 1 and ".journal: damaged" in result.stderr
     assert result.stderr.count("\n") == 1
-    converted(source, tmp_path / "target", "huggingface")
+    convert_checkpoint(source, tmp_path / "target", "huggingface")
 
 
 def test_an_average_out_of_range(tmp_path):

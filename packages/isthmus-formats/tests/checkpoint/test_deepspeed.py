@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.helpers.checkpoints import CONFIGS, converted, weights
+from tests.helpers.checkpoints import CONFIGS, convert_checkpoint, weights
 from tests.helpers.command import run
 
 transformers = pytest.importorskip("transformers")
@@ -30,7 +30,7 @@ def test_what_deepspeed_writes_is_read(tmp_path):
     for stage in (each.replace("-", "") for each in STAGES):
         options = ("--config", tmp_path / "hf" / "config.json")
         found = weights(
-            converted(tmp_path / f"zero{stage}", tmp_path / f"back{stage}", "huggingface", *options)
+            convert_checkpoint(tmp_path / f"zero{stage}", tmp_path / f"back{stage}", "huggingface", *options)
         )
         expected = load_file(tmp_path / f"expected{stage}.safetensors")
         if stage == "1frozen":  # zero_to_fp32 leaves frozen parameters out then; the module has them

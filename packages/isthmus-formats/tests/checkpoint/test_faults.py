@@ -21,11 +21,18 @@ from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
 from isthmus_common.files import lock_file
 from isthmus_formats.checkpoint.containers import torch_file
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.dcp import read_metadata
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
-from tests.helpers.checkpoints import refused as conversion_refused
+from tests.helpers.checkpoints import (
+    CONFIGS,
+    check_same,
+    checkpoint,
+    convert_checkpoint,
+    weights,
+    write_random,
+)
+from tests.helpers.checkpoints import check_refused as conversion_refused
 from tools.repository import ROOT
 
 
@@ -41,7 +48,7 @@ def sources(tmp_path_factory):
         "meta --tp 2",
         "huggingface-bin",
     ):
-        converted(source, folder / name.split()[0], *name.split())
+        convert_checkpoint(source, folder / name.split()[0], *name.split())
     return folder
 
 
@@ -137,7 +144,7 @@ def test_wrong_names_and_shapes(copied):
     )
     refused(folder, "lora_B", "--ignore")
     target = folder.parent / "ignored"
-    converted(folder, target, "megatron", "--ignore", "lora_B")
+    convert_checkpoint(folder, target, "megatron", "--ignore", "lora_B")
 
 
 def changed_config(name="llama", **changes):
@@ -364,7 +371,7 @@ def test_modes_do_not_depend_on_the_umask(copied, tmp_path, umask):
     before = os.umask(umask)
     try:
         for kind in ("megatron --tp 2", "mindformers --tp 2", "dcp"):
-            converted(copied("huggingface"), tmp_path / "target", *kind.split())
+            convert_checkpoint(copied("huggingface"), tmp_path / "target", *kind.split())
             for path in (tmp_path / "target", *(tmp_path / "target").rglob("*")):
                 assert path.stat().st_mode & 0o777 == (0o750 if path.is_dir() else 0o640), path
             shutil.rmtree(tmp_path / "target")
@@ -375,7 +382,7 @@ def test_modes_do_not_depend_on_the_umask(copied, tmp_path, umask):
 
 KILLED = """
 import os, signal, sys
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from isthmus_common.shell import main
 write, left = Stored.write, int(sys.argv.pop(1))
 def counted(self, tensor):
@@ -403,7 +410,7 @@ def test_a_killed_conversion_is_resumed(copied, tmp_path, after):
     assert "resuming" in result.stderr
     assert before == {path: path.read_bytes() for path in source.iterdir()}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["huggingface", "target"]
-    same(source, converted(target, tmp_path / "back", "huggingface"))
+    check_same(source, convert_checkpoint(target, tmp_path / "back", "huggingface"))
 
 
 def test_a_full_disk(copied, tmp_path, monkeypatch):
@@ -423,7 +430,7 @@ def test_a_full_disk(copied, tmp_path, monkeypatch):
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert result.exit_code == 1 and "File too large" in result.stderr and "target" in result.stderr
     assert not target.exists()
-    converted(source, target, "huggingface")
+    convert_checkpoint(source, target, "huggingface")
 
 
 def test_an_interrupted_conversion_is_resumed(copied, tmp_path, monkeypatch):
@@ -444,7 +451,7 @@ def test_an_interrupted_conversion_is_resumed(copied, tmp_path, monkeypatch):
     )
     assert not target.exists()
     assert "resuming: " in checkpoint("convert", source, target, "--to", "megatron").stderr
-    same(source, converted(target, tmp_path / "back", "huggingface"))
+    check_same(source, convert_checkpoint(target, tmp_path / "back", "huggingface"))
 
 
 def test_two_conversions_do_not_write_one_target(copied, tmp_path):
@@ -461,7 +468,7 @@ def test_symbolic_links(copied, tmp_path):
     for path in source.iterdir():
         (links / path.name).symlink_to(path)
     (tmp_path / "link").symlink_to(links)
-    same(source, converted(tmp_path / "link", tmp_path / "back", "huggingface"))
+    check_same(source, convert_checkpoint(tmp_path / "link", tmp_path / "back", "huggingface"))
     (tmp_path / "dangling").symlink_to("nothing")
     result = checkpoint("convert", source, tmp_path / "dangling", "--to", "megatron")
     assert result.exit_code == 1 and "dangling: already exists" in result.stderr
@@ -519,5 +526,5 @@ def test_another_conversion_is_not_resumed(copied, tmp_path):
     partial.mkdir()
     (partial / ".journal").write_text('{"job": {}, "tensors": []}\n')
     (partial / "stale").write_text("")
-    target = converted(source, tmp_path / "target", "megatron")
+    target = convert_checkpoint(source, tmp_path / "target", "megatron")
     assert not (target / "stale").exists() and not partial.exists()

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, write_random
+from tests.helpers.checkpoints import CONFIGS, checkpoint, convert_checkpoint, write_random
 
 transformers = pytest.importorskip("transformers")
 ROUTES = {
@@ -30,7 +30,7 @@ def test_logits_are_equal(tmp_path, name):
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(
         tmp_path / "model"
     )
-    other = converted(tmp_path / "model", tmp_path / "other", *ROUTES[name].split())
+    other = convert_checkpoint(tmp_path / "model", tmp_path / "other", *ROUTES[name].split())
     result = checkpoint("verify", tmp_path / "model", other, "--json")
     assert result.exit_code == 0, (result.output, result.exception)
     assert json.loads(result.stdout[result.stdout.index("{") :])["max"] == 0

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from tests.helpers.checkpoints import CONFIGS, converted, same
+from tests.helpers.checkpoints import CONFIGS, check_same, convert_checkpoint
 from tests.helpers.command import run
 
 transformers = pytest.importorskip("transformers")
@@ -41,7 +41,7 @@ def test_megatron_core_agrees(tmp_path):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         model.save_pretrained(tmp_path / name / "hf")
         for kind in "megatron", "megatron-dist":
-            converted(tmp_path / name / "hf", tmp_path / name / kind, kind, "--names", "local")
+            convert_checkpoint(tmp_path / name / "hf", tmp_path / name / kind, kind, "--names", "local")
     # The process that is spawned to save imports a program that has a file.
     folders = [tmp_path / name for name in NAMES]
     result = run("-c", "from tests.helpers.checkpoint_megatron import main; main()", *folders)
@@ -49,4 +49,6 @@ def test_megatron_core_agrees(tmp_path):
     assert result.stdout.split() == [word for name in NAMES for word in (name, "equal")]
     for folder in folders:
         options = ("--config", folder / "hf" / "config.json")
-        same(folder / "hf", converted(folder / "saved", folder / "back", "huggingface", *options))
+        check_same(
+            folder / "hf", convert_checkpoint(folder / "saved", folder / "back", "huggingface", *options)
+        )

@@ -8,7 +8,7 @@ import torch
 
 from isthmus_formats.checkpoint import strategy
 from isthmus_formats.checkpoint.containers import mindspore_file, safetensors_file
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, write_random
+from tests.helpers.checkpoints import CONFIGS, check_same, checkpoint, convert_checkpoint, write_random
 from tools.repository import ROOT
 
 PYTHON = os.environ.get("ISTHMUS_TEST_MINDSPORE", "")
@@ -36,12 +36,18 @@ CASES += [(name, sizes) for name in ("llama", "llama-tied-biased") for sizes in 
 def test_mindspore_agrees(tmp_path, name, sizes):
     config = CONFIGS[name] | ({"intermediate_size": 45} if "--dp 5" in sizes else {})
     source = write_random(tmp_path / "hf", config)
-    converted(source, tmp_path / "whole", "mindformers", *(sizes.split()[:2] if "--names" in sizes else ()))
-    converted(source, tmp_path / "ranks", "mindformers", *sizes.split())
+    convert_checkpoint(
+        source, tmp_path / "whole", "mindformers", *(sizes.split()[:2] if "--names" in sizes else ())
+    )
+    convert_checkpoint(source, tmp_path / "ranks", "mindformers", *sizes.split())
     subprocess.run([PYTHON, SCRIPT, tmp_path], check=True, timeout=500)
     config = ("--config", source / "config.json")
-    same(source, converted(tmp_path / "saved", tmp_path / "from-saved", "huggingface", *config))
-    same(source, converted(tmp_path / "joined", tmp_path / "from-joined", "huggingface", *config))
+    check_same(
+        source, convert_checkpoint(tmp_path / "saved", tmp_path / "from-saved", "huggingface", *config)
+    )
+    check_same(
+        source, convert_checkpoint(tmp_path / "joined", tmp_path / "from-joined", "huggingface", *config)
+    )
     assert (
         checkpoint("strategy", "merge", tmp_path / "ranks" / "strategy", tmp_path / "ours.ckpt").exit_code
         == 0
@@ -49,7 +55,9 @@ def test_mindspore_agrees(tmp_path, name, sizes):
     theirs = tmp_path / "merged" / "strategy.ckpt"
     assert strategy.read(tmp_path / "ours.ckpt") == strategy.read(theirs)
     options = (*config, "--strategy", theirs)
-    same(source, converted(tmp_path / "split", tmp_path / "from-split", "huggingface", *options))
+    check_same(
+        source, convert_checkpoint(tmp_path / "split", tmp_path / "from-split", "huggingface", *options)
+    )
     for path in (tmp_path / "ranks").rglob("rank_*/*.ckpt"):
         assert (
             path.read_bytes() == (tmp_path / "split" / path.relative_to(tmp_path / "ranks")).read_bytes()

@@ -9,7 +9,14 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
 from isthmus_formats.checkpoint.containers import torch_file
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
+from tests.helpers.checkpoints import (
+    CONFIGS,
+    check_same,
+    checkpoint,
+    convert_checkpoint,
+    weights,
+    write_random,
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +31,7 @@ def equal(a, b):
 
 def test_pytorch_loads_distributed_checkpoints(llama, tmp_path):
     state = {name: torch.zeros_like(each) for name, each in weights(llama).items()}
-    dcp.load(state, checkpoint_id=converted(llama, tmp_path / "dcp", "dcp"), no_dist=True)
+    dcp.load(state, checkpoint_id=convert_checkpoint(llama, tmp_path / "dcp", "dcp"), no_dist=True)
     equal(state, weights(llama))
 
 
@@ -35,9 +42,11 @@ def test_distributed_checkpoints_of_pytorch(llama, tmp_path, prefix):
         checkpoint_id=tmp_path / "dcp",
         no_dist=True,
     )
-    same(
+    check_same(
         llama,
-        converted(tmp_path / "dcp", tmp_path / "back", "huggingface", "--config", llama / "config.json"),
+        convert_checkpoint(
+            tmp_path / "dcp", tmp_path / "back", "huggingface", "--config", llama / "config.json"
+        ),
     )
 
 
@@ -62,7 +71,9 @@ def test_names_of_modules_that_wrap_others(llama, tmp_path, kind, wrapped):
         torch.save({"module": state}, folder / "mp_rank_00_model_states.pt")
     else:
         torch.save(state, folder / "pytorch_model.bin")
-    same(llama, converted(folder, tmp_path / "back", "huggingface", "--config", llama / "config.json"))
+    check_same(
+        llama, convert_checkpoint(folder, tmp_path / "back", "huggingface", "--config", llama / "config.json")
+    )
 
 
 def test_names_that_are_equal_without_wrappers(llama, tmp_path):
@@ -75,7 +86,7 @@ def test_names_that_are_equal_without_wrappers(llama, tmp_path):
 
 
 def test_torch_loads_what_is_written(llama, tmp_path):
-    target = converted(llama, tmp_path / "bin", "huggingface-bin")
+    target = convert_checkpoint(llama, tmp_path / "bin", "huggingface-bin")
     equal(torch.load(target / "pytorch_model.bin", weights_only=True), weights(llama))
     equal(torch.load(target / "pytorch_model.bin", weights_only=True, mmap=True), weights(llama))
 
@@ -87,8 +98,10 @@ def test_files_of_torch(llama, tmp_path, zipped):
     state["lm_head.weight"] = state["lm_head.weight"].t().contiguous().t()  # a stride that is not its shape's
     state["model.norm.weight"] = torch.cat([torch.zeros(3).bfloat16(), state["model.norm.weight"]])[3:]
     torch.save(state, tmp_path / "model" / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    back = converted(tmp_path / "model", tmp_path / "back", "huggingface", "--config", llama / "config.json")
-    same(llama, back)
+    back = convert_checkpoint(
+        tmp_path / "model", tmp_path / "back", "huggingface", "--config", llama / "config.json"
+    )
+    check_same(llama, back)
 
 
 def test_a_model_saved_without_its_head(tmp_path):
@@ -98,7 +111,7 @@ def test_a_model_saved_without_its_head(tmp_path):
     (tmp_path / "base").mkdir()
     save_file(state, tmp_path / "base" / "model.safetensors")
     (tmp_path / "base" / "config.json").write_text((source / "config.json").read_text())
-    same(source, converted(tmp_path / "base", tmp_path / "back", "huggingface"))
+    check_same(source, convert_checkpoint(tmp_path / "base", tmp_path / "back", "huggingface"))
 
 
 def partitions(state, ranks, stage, paddings=None):
@@ -166,7 +179,9 @@ def test_partitions_of_zero(llama, tmp_path, stage, ranks, frozen):
     for name in chosen[::2]:
         state[name] = state[name].bfloat16()  # frozen parameters keep their type
     save_zero(tmp_path / "zero", state, stage, ranks, frozen=chosen, padded=stage == 2)
-    back = converted(tmp_path / "zero", tmp_path / "back", "huggingface", "--config", llama / "config.json")
+    back = convert_checkpoint(
+        tmp_path / "zero", tmp_path / "back", "huggingface", "--config", llama / "config.json"
+    )
     found = load_file(back / "model.safetensors")
     equal(found, state)
     assert sum(prod(each.shape) for each in found.values()) == sum(each.numel() for each in state.values())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from isthmus_formats.checkpoint.architectures import model
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats import formats
-from tests.helpers.checkpoints import CONFIGS, checkpoint, same, write_random
+from tests.helpers.checkpoints import CONFIGS, check_same, checkpoint, write_random
 
 SIZES = {"tp": 6, "pp": 3, "vpp": 2, "ep": 4, "dp": 8}
 
@@ -120,7 +120,7 @@ def outcome(case, folder):
         at = folder / f"target{number}"
         inspected = checkpoint("inspect", at)
         assert inspected.exit_code == 0, (words, inspected.stderr)
-    same(source, at)
+    check_same(source, at)
     return "exact"
 
 
@@ -190,7 +190,7 @@ def test_ranks_have_rows_of_the_fused_tensor(tmp_path, sizes, options):
             part = expected[rank % tp].chunk(dp)[rank // tp % dp]
             assert torch.equal(found[name], part), (name, rank)
     assert not checkpoint("convert", tmp_path / "ranks", tmp_path / "back", "--to", "huggingface").exit_code
-    same(source, tmp_path / "back")
+    check_same(source, tmp_path / "back")
 
 
 def weights_of(folder, rank):

@@ -11,7 +11,14 @@ from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.megatron_arguments import arguments, options_to_repeat
 from isthmus_formats.checkpoint.layout import Layout
 from isthmus_formats.checkpoint.rope import Rope, rope
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, refused, same, write_random
+from tests.helpers.checkpoints import (
+    CONFIGS,
+    check_refused,
+    check_same,
+    checkpoint,
+    convert_checkpoint,
+    write_random,
+)
 
 SCALING = {
     "factor": 8.0,
@@ -57,8 +64,8 @@ def test_defaults_are_those_of_transformers():
 def test_embeddings_that_are_damaged(tmp_path, config, said):
     source = write_random(tmp_path / "source", of(config))
     for kind in "meta", "megatron":
-        assert said in refused(source, kind)
-    converted(source, tmp_path / "dcp", "dcp")
+        assert said in check_refused(source, kind)
+    convert_checkpoint(source, tmp_path / "dcp", "dcp")
 
 
 def of(changes, name="llama"):
@@ -69,13 +76,13 @@ def of(changes, name="llama"):
 @pytest.mark.parametrize("scaling", [None, LLAMA3])
 def test_meta_has_theta_and_scaling(tmp_path, form, scaling):
     source = write_random(tmp_path / "source", of({**form(scaling), "max_position_embeddings": 131072}))
-    meta = converted(source, tmp_path / "meta", "meta")
+    meta = convert_checkpoint(source, tmp_path / "meta", "meta")
     params = json.loads((meta / "params.json").read_text())
     assert params["rope_theta"] == 5e5 and params.get("use_scaled_rope", False) is bool(scaling)
     for name in "config.json", "isthmus-manifest.json":
         (meta / name).unlink()
-    back = converted(meta, tmp_path / "back", "huggingface")
-    same(source, back)
+    back = convert_checkpoint(meta, tmp_path / "back", "huggingface")
+    check_same(source, back)
     config = json.loads((back / "config.json").read_text())
     assert rope(config) == Rope(5e5, "llama3", SCALING) if scaling else Rope(5e5)
     assert config["max_position_embeddings"] == (131072 if scaling else 16384)
@@ -96,11 +103,11 @@ def test_meta_has_theta_and_scaling(tmp_path, form, scaling):
 )
 def test_meta_refuses_what_params_json_cannot_express(tmp_path, form, scaling):
     source = write_random(tmp_path / "source", of(form(scaling)))
-    assert "params.json of Meta cannot express rope_theta 500000" in refused(source, "meta")
+    assert "params.json of Meta cannot express rope_theta 500000" in check_refused(source, "meta")
 
 
 def test_meta_with_two_configurations_that_disagree(tmp_path):
-    meta = converted(write_random(tmp_path / "source", CONFIGS["llama"]), tmp_path / "meta", "meta")
+    meta = convert_checkpoint(write_random(tmp_path / "source", CONFIGS["llama"]), tmp_path / "meta", "meta")
     params = json.loads((meta / "params.json").read_text())
     (meta / "params.json").write_text(json.dumps(params | {"use_scaled_rope": True}))
     result = checkpoint("inspect", meta)
@@ -123,7 +130,7 @@ def test_meta_with_two_configurations_that_disagree(tmp_path):
 )
 @pytest.mark.parametrize("alone", [True, False])
 def test_meta_with_damaged_params(tmp_path, params, said, alone):
-    meta = converted(write_random(tmp_path / "source", CONFIGS["llama"]), tmp_path / "meta", "meta")
+    meta = convert_checkpoint(write_random(tmp_path / "source", CONFIGS["llama"]), tmp_path / "meta", "meta")
     path = meta / "params.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | params))
     for name in ("config.json", "isthmus-manifest.json") if alone else ():
@@ -157,9 +164,9 @@ def test_meta_computes_the_intermediate_size(size, hidden):
 @pytest.mark.parametrize("changes", [{"head_dim": 3}, {"partial_rotary_factor": 0.5}])
 def test_heads_without_rotary_pairs(tmp_path, route, changes):
     source = write_random(tmp_path / "source", of(changes))
-    assert "interleaved rotary pairs" in refused(source, *route.split())
-    half = converted(source, tmp_path / "half", route.split()[0].replace("meta", "dcp"))
-    same(source, converted(half, tmp_path / "back", "huggingface"))
+    assert "interleaved rotary pairs" in check_refused(source, *route.split())
+    half = convert_checkpoint(source, tmp_path / "half", route.split()[0].replace("meta", "dcp"))
+    check_same(source, convert_checkpoint(half, tmp_path / "back", "huggingface"))
 
 
 def saved(changes, name="llama", **layout):
@@ -238,7 +245,7 @@ def test_arguments_of_megatron_describe_the_model():
 def test_megatron_refuses_what_it_has_no_option_for(tmp_path, changes, said):
     source = write_random(tmp_path / "source", of(changes))
     for kind in "megatron", "megatron-dist":
-        assert said in refused(source, kind)
+        assert said in check_refused(source, kind)
 
 
 @pytest.mark.parametrize("kind", ["megatron", "megatron-dist"])
@@ -252,7 +259,7 @@ def test_megatron_refuses_what_it_has_no_option_for(tmp_path, changes, said):
 )
 def test_arguments_of_megatron_that_contradict_config_json(tmp_path, kind, changes, said):
     source = write_random(tmp_path / "source", CONFIGS["llama"])
-    target = converted(source, tmp_path / "target", kind)
+    target = convert_checkpoint(source, tmp_path / "target", kind)
     (tmp_path / "config.json").write_text(json.dumps(of(changes)))
     result = checkpoint("inspect", target, "--config", tmp_path / "config.json")
     assert result.exit_code == 1 and said in result.stderr and "--config" in result.stderr
@@ -261,9 +268,9 @@ def test_arguments_of_megatron_that_contradict_config_json(tmp_path, kind, chang
 @pytest.mark.parametrize("kind", ["megatron --tp 2", "megatron-dist"])
 def test_rotary_pairs_of_megatron_are_those_of_its_arguments(tmp_path, kind):
     source = write_random(tmp_path / "source", CONFIGS["llama"])
-    target = converted(source, tmp_path / "target", *kind.split(), "--rotary", "interleaved")
+    target = convert_checkpoint(source, tmp_path / "target", *kind.split(), "--rotary", "interleaved")
     (target / "isthmus-manifest.json").unlink()
-    same(source, converted(target, tmp_path / "back", "huggingface"))
+    check_same(source, convert_checkpoint(target, tmp_path / "back", "huggingface"))
     name = "decoder.layers.0.self_attention.linear_qkv.weight"
     if "tp" in kind:
         found = torch.load(target / "release/mp_rank_00/model_optim_rng.pt", weights_only=False)["model"][
@@ -296,7 +303,7 @@ tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_si
 @pytest.mark.parametrize("kind", ["megatron --pp 2 --ep 2", "megatron-dist"])
 def test_every_argument_that_megatron_reads_is_written(tmp_path, kind):
     source = write_random(tmp_path / "source", CONFIGS["mixtral"])
-    target = converted(source, tmp_path / "target", *kind.split())
+    target = convert_checkpoint(source, tmp_path / "target", *kind.split())
     path = (
         target / "common.pt"
         if "dist" in kind
@@ -312,7 +319,7 @@ def test_internevo_has_theta_or_refuses(tmp_path, form):
         tmp_path / "source", of({**form(None), "intermediate_size": 49, "rms_norm_eps": 1e-4})
     )
     described = torch.load(
-        converted(source, tmp_path / "target", "internevo", "--names", "llama") / "model_config.pt"
+        convert_checkpoint(source, tmp_path / "target", "internevo", "--names", "llama") / "model_config.pt"
     )
     assert (described["rope_base"], described["layer_norm_epsilon"]) == (500000, 1e-4)
     assert int(32 * described["mlp_ratio"]) == 49 and described["multiple_of"] == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.checkpoints import CONFIGS, converted, same, write_random
+from tests.helpers.checkpoints import CONFIGS, check_same, convert_checkpoint, write_random
 
 LLAMA = ["llama", "mistral"]
 DENSE = [*LLAMA, "llama-tied-biased", "qwen2", "qwen3"]
@@ -39,5 +39,5 @@ ROUTES = {
 @pytest.mark.parametrize("route, name", [(route, name) for route, names in ROUTES.items() for name in names])
 def test_back_to_the_same_bits(tmp_path, route, name):
     source = write_random(tmp_path / "source", CONFIGS[name])
-    converted(source, tmp_path / "target", *route.split())
-    same(source, converted(tmp_path / "target", tmp_path / "back", "huggingface"))
+    convert_checkpoint(source, tmp_path / "target", *route.split())
+    check_same(source, convert_checkpoint(tmp_path / "target", tmp_path / "back", "huggingface"))

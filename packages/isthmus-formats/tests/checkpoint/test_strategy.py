@@ -7,7 +7,7 @@ import pytest
 from isthmus_formats.checkpoint import strategy
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.strategy import Item, Strategy
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, write_random
+from tests.helpers.checkpoints import CONFIGS, check_same, checkpoint, convert_checkpoint, write_random
 
 ITEMS = {
     "model.layers.0.attention.wq.weight": Item((2, 2), ((0,), ()), (), (), 0, 2, 2),
@@ -72,7 +72,7 @@ def test_damaged_files_are_refused(tmp_path, name, content, said):
 
 def test_merged_strategies_put_slices_together(tmp_path):
     source = write_random(tmp_path / "source", CONFIGS["llama"])
-    ranks = converted(source, tmp_path / "ranks", "mindformers", "--tp", 2, "--pp", 2, "--dp", 2)
+    ranks = convert_checkpoint(source, tmp_path / "ranks", "mindformers", "--tp", 2, "--pp", 2, "--dp", 2)
     merged = tmp_path / "merged.ckpt"
     assert checkpoint("strategy", "merge", ranks / "strategy", merged).exit_code == 0
     shown = checkpoint("strategy", "show", merged)
@@ -83,5 +83,5 @@ def test_merged_strategies_put_slices_together(tmp_path):
         path.unlink()
     refused = checkpoint("convert", ranks, tmp_path / "back", "--to", "huggingface")
     assert refused.exit_code == 1 and "--strategy" in refused.stderr
-    back = converted(ranks, tmp_path / "back", "huggingface", "--strategy", tmp_path / "merged.json")
-    same(source, back)
+    back = convert_checkpoint(ranks, tmp_path / "back", "huggingface", "--strategy", tmp_path / "merged.json")
+    check_same(source, back)

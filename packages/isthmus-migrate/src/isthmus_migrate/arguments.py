@@ -55,7 +55,7 @@ def evidence(record: Path | None, paths: Sequence[Path]) -> Evidence | None:
     """
     if record is None:
         return None
-    from isthmus_migrate.flow.recorded import check
+    from isthmus_migrate.flow.run_record import check
     from isthmus_migrate.source.files import tree
     from isthmus_migrate.trace.evidence import EvidenceError, load
 

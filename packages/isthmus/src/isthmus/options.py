@@ -9,11 +9,11 @@ heavy: it is read inside every ``import torch``.
 import re
 from collections.abc import Mapping
 
-from isthmus_common.options import PREFIX, InvalidOption, Option, Table, numbers, parse, parse_size
+from isthmus_common.options import PREFIX, InvalidOption, Option, Table, numbers, parse
 
 __all__ = [
     "ALLOCATORS", "OPTIONS", "PATCHABLE", "PREFIX", "TABLE", "InvalidOption", "Option", "check", "integer", "numbers",
-    "parse", "parse_size", "switch", "text", "variable",
+    "parse", "switch", "text", "variable",
 ]  # fmt: skip
 
 # isthmus.ops.patching.LIBRARIES, which `isthmus run` does not import PyTorch for.

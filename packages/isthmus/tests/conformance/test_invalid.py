@@ -12,7 +12,7 @@ from isthmus.conformance.executor import Outcome
 from isthmus.conformance.generate import golden_cases
 from isthmus.conformance.invalid import invalid_calls
 from isthmus.opset import operators, schema_of
-from tests.helpers.conformance_jobs import judged
+from tests.helpers.conformance_jobs import judge_case
 
 LIBRARY = """
 import numpy as np
@@ -49,7 +49,7 @@ def case() -> Case:
 def outcome_of(case: Case, folder: Path, body: str, host: bool = False) -> Outcome:
     file = folder / "selects.py"
     file.write_text(LIBRARY.replace("BODY", BODIES[body]).replace("HOST", str(host)))
-    return judged(file, case)
+    return judge_case(file, case)
 
 
 def test_a_kernel_that_refuses_them_passes(case: Case, tmp_path: Path) -> None:

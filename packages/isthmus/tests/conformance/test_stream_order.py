@@ -11,7 +11,7 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Reader
 from isthmus.conformance.workspace import Workspace
-from tests.helpers.conformance_jobs import judged
+from tests.helpers.conformance_jobs import judge_case
 from tests.helpers.enqueued_libraries import write_enqueued
 
 LATE = ("reads_its_inputs_late", "reads_its_workspace_late")
@@ -19,7 +19,7 @@ LATE = ("reads_its_inputs_late", "reads_its_workspace_late")
 
 def outcome_of(golden: Path, folder: Path, name: str) -> Outcome:
     """Judge one case of a library's kernel."""
-    return judged(write_enqueued(folder, name), Reader(golden).cases("aten::add.Tensor")[0])
+    return judge_case(write_enqueued(folder, name), Reader(golden).cases("aten::add.Tensor")[0])
 
 
 def test_a_right_kernel_passes(golden: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.children import output, run
-from tests.helpers.reports import forked, report
+from tests.helpers.reports import report, run_forked
 
 if not find_spec("deepspeed"):  # not imported here: it has an effect on the process
     pytest.skip("no deepspeed", allow_module_level=True)
@@ -36,7 +36,7 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         asked.add(COMPARED.get(getattr(item, "originalname", "")))
         asked.add(item.callspec.params.get("configuration") if hasattr(item, "callspec") else None)
     configurations = [each for each in (*FLOAT32, *HALF) if each in asked]
-    return forked(SCRIPT, tmp_path_factory.mktemp("deepspeed"), "plain", *configurations, ranks=2)
+    return run_forked(SCRIPT, tmp_path_factory.mktemp("deepspeed"), "plain", *configurations, ranks=2)
 
 
 @pytest.mark.sampled(1)

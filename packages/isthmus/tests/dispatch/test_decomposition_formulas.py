@@ -174,7 +174,7 @@ def test_faults_of_the_comparison_are_raised(monkeypatch: pytest.MonkeyPatch) ->
     def call() -> torch.Tensor:
         return NEG(torch.ones(1))
 
-    for part in ("_described", "_difference"):
+    for part in ("_describe", "_difference"):
         with monkeypatch.context() as patch:
             patch.setattr(decompositions, part, fail)
             with pytest.raises(decompositions.HarnessError, match="aten::neg"):

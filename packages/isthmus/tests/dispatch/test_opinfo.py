@@ -141,7 +141,7 @@ def test_samples_are_spread_evenly() -> None:
 COMPILED = """
 import torch
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
-from tools.opinfo.compiled import TRACED, judge
+from tools.opinfo.compiled_judge import TRACED, judge
 
 def samples(op, device, dtype, requires_grad, **_):
     made = [torch.randn(64, device=device, dtype=dtype, requires_grad=requires_grad) for _ in range(3)]

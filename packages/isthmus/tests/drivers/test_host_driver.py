@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers import host_driver as hd
-from tests.helpers.host_driver import MIB, Driver, refused
+from tests.helpers.host_driver import MIB, Driver, check_refused
 
 CAPACITY = 64 * MIB
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    with hd.opened(tmp_path_factory.mktemp("host")) as driver:
+    with hd.open_driver(tmp_path_factory.mktemp("host")) as driver:
         yield driver
         assert driver.memory(0)[0] == CAPACITY, "a test left memory allocated"
 
@@ -51,8 +51,8 @@ def test_devices(driver: Driver) -> None:
     driver.device_set(1)
     driver.device_get(ctypes.byref(index))
     assert index.value == 1
-    refused(driver, hd.NO_DEVICE, "device 2 does not exist: 2 available", "device_set", 2)
-    refused(driver, hd.NO_DEVICE, "device -1 does not exist", "device_set", -1)
+    check_refused(driver, hd.NO_DEVICE, "device 2 does not exist: 2 available", "device_set", 2)
+    check_refused(driver, hd.NO_DEVICE, "device -1 does not exist", "device_set", -1)
 
 
 def test_properties(driver: Driver) -> None:
@@ -69,8 +69,8 @@ def test_out_of_memory_names_the_sizes_and_is_not_sticky(driver: Driver) -> None
     most = driver.allocate(60 * MIB)
     words = r"chip 0 is out of memory: asked 8.0 MiB, 4.0 MiB free of 64.0 MiB.*ISTHMUS_HOST_MEMORY"
     out = ctypes.c_void_p(42)
-    refused(driver, hd.OUT_OF_MEMORY, words, "memory_allocate", 8 * MIB, ctypes.byref(out))
-    refused(driver, hd.OUT_OF_MEMORY, "asked", "memory_allocate", 2**64 - 1, ctypes.byref(out))
+    check_refused(driver, hd.OUT_OF_MEMORY, words, "memory_allocate", 8 * MIB, ctypes.byref(out))
+    check_refused(driver, hd.OUT_OF_MEMORY, "asked", "memory_allocate", 2**64 - 1, ctypes.byref(out))
     assert out.value == 42
     other = driver.allocate(8 * MIB, device=1)
     driver.memory_free(most)
@@ -99,17 +99,17 @@ def test_freed_memory_is_returned_to_the_system(driver: Driver) -> None:
 
 def test_free_refuses_unknown_addresses(driver: Driver) -> None:
     address = driver.allocate(1024)
-    refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address + 512)
+    check_refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address + 512)
     driver.memory_free(address)
-    refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address)
-    refused(driver, hd.INVALID_ARGUMENT, "is not memory of a device", "memory_free", 4096)
+    check_refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address)
+    check_refused(driver, hd.INVALID_ARGUMENT, "is not memory of a device", "memory_free", 4096)
     driver.memory_free(None)
 
 
 def test_pinned_memory_is_freed_once(driver: Driver) -> None:
     pinned = driver.made("host_allocate", 1000)
     driver.host_free(pinned)
-    refused(driver, hd.INVALID_ARGUMENT, "not the start of pinned memory", "host_free", pinned)
+    check_refused(driver, hd.INVALID_ARGUMENT, "not the start of pinned memory", "host_free", pinned)
 
 
 def test_copies_refuse_wrong_ranges_and_kinds(driver: Driver) -> None:
@@ -118,16 +118,18 @@ def test_copies_refuse_wrong_ranges_and_kinds(driver: Driver) -> None:
     host = ctypes.create_string_buffer(2048)
     invalid = hd.INVALID_ARGUMENT
     outside = rf"copy: the 1025 bytes at to={hex(first)} are not inside an allocation"
-    refused(driver, invalid, outside, "copy", first, host, 1025, hd.HOST_TO_DEVICE)
-    refused(driver, invalid, "at from=", "copy", host, first + 1000, 25, hd.DEVICE_TO_HOST)
-    refused(driver, invalid, "not inside", "copy", host, host, 8, hd.DEVICE_TO_HOST)
-    refused(driver, invalid, "memory of chip 0", "copy", first, first, 8, hd.HOST_TO_DEVICE)
-    refused(driver, invalid, "use copy_peer_async", "copy", first, second, 8, hd.DEVICE_TO_DEVICE)
-    refused(driver, invalid, "9 is not a copy kind", "copy", first, host, 8, 9)
-    refused(driver, invalid, "from is null", "copy", first, None, 8, hd.HOST_TO_DEVICE)
-    refused(driver, invalid, "use a stream of chip 1", "copy_async", second, host, 8, hd.HOST_TO_DEVICE, None)
-    refused(driver, invalid, "own devices", "copy_peer_async", first, 1, second, 0, 8, None)
-    refused(driver, invalid, "not inside", "set_async", first, 0, 1025, None)
+    check_refused(driver, invalid, outside, "copy", first, host, 1025, hd.HOST_TO_DEVICE)
+    check_refused(driver, invalid, "at from=", "copy", host, first + 1000, 25, hd.DEVICE_TO_HOST)
+    check_refused(driver, invalid, "not inside", "copy", host, host, 8, hd.DEVICE_TO_HOST)
+    check_refused(driver, invalid, "memory of chip 0", "copy", first, first, 8, hd.HOST_TO_DEVICE)
+    check_refused(driver, invalid, "use copy_peer_async", "copy", first, second, 8, hd.DEVICE_TO_DEVICE)
+    check_refused(driver, invalid, "9 is not a copy kind", "copy", first, host, 8, 9)
+    check_refused(driver, invalid, "from is null", "copy", first, None, 8, hd.HOST_TO_DEVICE)
+    check_refused(
+        driver, invalid, "use a stream of chip 1", "copy_async", second, host, 8, hd.HOST_TO_DEVICE, None
+    )
+    check_refused(driver, invalid, "own devices", "copy_peer_async", first, 1, second, 0, 8, None)
+    check_refused(driver, invalid, "not inside", "set_async", first, 0, 1025, None)
     driver.copy(None, None, 0, hd.HOST_TO_DEVICE)
     driver.memory_free(first)
     driver.memory_free(second)
@@ -135,10 +137,10 @@ def test_copies_refuse_wrong_ranges_and_kinds(driver: Driver) -> None:
 
 def test_null_outputs_and_zero_sizes(driver: Driver) -> None:
     invalid = hd.INVALID_ARGUMENT
-    refused(driver, invalid, "device_count: count is null", "device_count", None)
-    refused(driver, invalid, "memory_allocate: pointer is null", "memory_allocate", 8, None)
-    refused(driver, invalid, "0 bytes requested", "memory_allocate", 0, ctypes.byref(ctypes.c_void_p()))
-    refused(driver, invalid, "event is null", "event_record", None, None)
+    check_refused(driver, invalid, "device_count: count is null", "device_count", None)
+    check_refused(driver, invalid, "memory_allocate: pointer is null", "memory_allocate", 8, None)
+    check_refused(driver, invalid, "0 bytes requested", "memory_allocate", 0, ctypes.byref(ctypes.c_void_p()))
+    check_refused(driver, invalid, "event is null", "event_record", None, None)
 
 
 def test_virtual_memory(driver: Driver) -> None:
@@ -158,9 +160,11 @@ def test_virtual_memory(driver: Driver) -> None:
     across = address + 2 * unit - 3
     driver.write(across, b"across")
     assert driver.read(across, 6) == b"across"
-    refused(driver, hd.INVALID_ARGUMENT, "not inside", "set_async", address + 3 * unit - 1, 0, 2, None)
-    refused(driver, hd.INVALID_ARGUMENT, "already mapped", "virtual_map", address + unit, unit, handles[0], 3)
-    refused(driver, hd.INVALID_ARGUMENT, "still mapped", "virtual_release", address, 4 * unit)
+    check_refused(driver, hd.INVALID_ARGUMENT, "not inside", "set_async", address + 3 * unit - 1, 0, 2, None)
+    check_refused(
+        driver, hd.INVALID_ARGUMENT, "already mapped", "virtual_map", address + unit, unit, handles[0], 3
+    )
+    check_refused(driver, hd.INVALID_ARGUMENT, "still mapped", "virtual_release", address, 4 * unit)
 
     driver.virtual_unmap(address + unit, 2 * unit)
     driver.virtual_map(address, unit, handles[1], 3)
@@ -170,15 +174,15 @@ def test_virtual_memory(driver: Driver) -> None:
     assert free - driver.memory()[0] == unit, "mapped memory lives until it is unmapped"
     driver.virtual_unmap(address, unit)
     assert driver.memory()[0] == free
-    refused(driver, hd.INVALID_ARGUMENT, "not a memory handle", "virtual_destroy", handles[0])
+    check_refused(driver, hd.INVALID_ARGUMENT, "not a memory handle", "virtual_destroy", handles[0])
     driver.virtual_release(address, 4 * unit)
 
 
 def test_virtual_memory_counts_against_the_capacity(driver: Driver) -> None:
     driver.device_set(0)
     out = ctypes.c_void_p()
-    refused(driver, hd.OUT_OF_MEMORY, "physical memory", "virtual_create", 66 * MIB, ctypes.byref(out))
-    refused(driver, hd.INVALID_ARGUMENT, "multiple", "virtual_create", 1000, ctypes.byref(out))
+    check_refused(driver, hd.OUT_OF_MEMORY, "physical memory", "virtual_create", 66 * MIB, ctypes.byref(out))
+    check_refused(driver, hd.INVALID_ARGUMENT, "multiple", "virtual_create", 1000, ctypes.byref(out))
 
 
 def test_telemetry(driver: Driver) -> None:

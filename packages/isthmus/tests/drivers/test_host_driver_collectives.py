@@ -316,7 +316,7 @@ def test_calls_refuse_invalid_arguments(driver: Driver) -> None:
         ),
     ]
     for function, arguments, status, words in refusals:
-        hd.refused(driver, status, words, function, *arguments)
+        hd.check_refused(driver, status, words, function, *arguments)
     rank.run("all_reduce", to, to, 4, 7, 0, None)  # nothing was enqueued, nothing failed
     rank.close()
     other_stream.close()

@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.drivers import interface
 from tests.helpers import host_driver as hd
-from tests.helpers.host_driver import MIB, Driver, DriverError, refused
+from tests.helpers.host_driver import MIB, Driver, DriverError, check_refused
 
 PEER_LOST = 8
 SHARED = 2  # ISTHMUS_EVENT_SHARED
@@ -93,7 +93,7 @@ def test_memory_is_the_same_bytes(driver: Driver, maker: Maker) -> None:
     driver.memory_close(address)
     with pytest.raises(DriverError, match="was not returned by memory_import"):
         driver.memory_close(address)
-    refused(driver, hd.INVALID_ARGUMENT, "copy: ", "read", address, 1)
+    check_refused(driver, hd.INVALID_ARGUMENT, "copy: ", "read", address, 1)
 
 
 def test_a_stream_waits_for_another_process(driver: Driver, maker: Maker) -> None:
@@ -125,7 +125,7 @@ def test_a_recording_process_that_exits_is_named(driver: Driver, maker: Maker) -
     maker.tell("die")
     words = f"process {maker.process.pid} recorded a shared event and exited before its work was done"
     for function, argument in (("stream_synchronize", stream), ("event_synchronize", event)):
-        refused(driver, PEER_LOST, words, function, argument)
+        check_refused(driver, PEER_LOST, words, function, argument)
     maker.process.wait(60)
     with pytest.raises(DriverError, match=f"the event of process {maker.process.pid} cannot be opened"):
         driver.made("event_import", ctypes.byref(maker.event))

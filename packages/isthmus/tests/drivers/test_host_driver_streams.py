@@ -13,12 +13,12 @@ from functools import partial
 import pytest
 
 from tests.helpers import host_driver as hd
-from tests.helpers.host_driver import Driver, DriverError, refused
+from tests.helpers.host_driver import Driver, DriverError, check_refused
 
 
 @pytest.fixture(scope="module", params=["0", "1"], ids=["plain", "strict"])
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    with hd.opened(tmp_path_factory.mktemp("streams"), ISTHMUS_HOST_STRICT=request.param) as driver:
+    with hd.open_driver(tmp_path_factory.mktemp("streams"), ISTHMUS_HOST_STRICT=request.param) as driver:
         yield driver
 
 
@@ -94,7 +94,7 @@ def test_elapsed_time_needs_timing_and_finished_records(driver: Driver, stream: 
         driver.elapsed(event, untimed)
     with Gate(driver, stream):
         driver.event_record(event, stream)
-        refused(driver, hd.NOT_READY, "not done yet", "elapsed", event, event)
+        check_refused(driver, hd.NOT_READY, "not done yet", "elapsed", event, event)
     driver.event_destroy(untimed)
 
 
@@ -105,7 +105,9 @@ def test_failure_of_a_task_is_reported_once_by_synchronize(driver: Driver, strea
         driver.set_async(device, 1, 4096, stream)
         driver.memory_free(device)
         gate.opened.set()
-        refused(driver, hd.DEVICE_ERROR, f"4096 bytes at {hex(device)} after they were freed", *synchronize)
+        check_refused(
+            driver, hd.DEVICE_ERROR, f"4096 bytes at {hex(device)} after they were freed", *synchronize
+        )
         driver.stream_synchronize(stream)
         device = driver.allocate(4096)
     driver.memory_free(device)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.children import output
-from tests.helpers.reports import forked, report
+from tests.helpers.reports import report, run_forked
 
 pytestmark = pytest.mark.skipif(not find_spec("accelerate"), reason="no accelerate")
 
@@ -38,7 +38,7 @@ def test_accelerate_with_and_without_the_shim(tmp_path, precision):
 
 
 def test_trainer(tmp_path):
-    found = forked(SCRIPTS / "trainer.py", tmp_path, "--bf16")
+    found = run_forked(SCRIPTS / "trainer.py", tmp_path, "--bf16")
     assert found["device"] == "cuda:0" and found["losses"][-1] < found["losses"][0]
     assert len(found["evaluations"]) == 2
 

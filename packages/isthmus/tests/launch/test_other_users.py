@@ -16,7 +16,7 @@ import pytest
 from torch.distributed import TCPStore  # here: another user may not be able to read the files
 
 from tests.helpers.free_port import free_port
-from tests.helpers.other_user import as_nobody, is_loopback, listening, needs_root
+from tests.helpers.other_user import as_nobody, is_loopback, listening_addresses, needs_root
 
 SCRIPT = str(Path(__file__).parents[1] / "scripts" / "listening.py")
 LIMIT = 120.0  # seconds: a hang fails the test
@@ -67,7 +67,7 @@ def test_a_job_on_one_node(tmp_path: Path, options: str) -> None:
         end = time.monotonic() + LIMIT
         while not (tmp_path / "port").exists() and process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
-        open_there = listening(process.pid)
+        open_there = listening_addresses(process.pid)
         port = int((tmp_path / "port").read_text()) if (tmp_path / "port").exists() else 0
         refused = as_nobody(attack, port, str(tmp_path / "owned"))
         (tmp_path / "end").touch()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import tools.traces.__main__
 from isthmus.memory.trace import ALLOC, FREE, STEP, read, write
-from tests.helpers.memory_jobs import MIB, PUBLISHED, isthmus, make, recorded, tiny
+from tests.helpers.memory_jobs import MIB, PUBLISHED, isthmus, make, record_trace, tiny
 from tools.traces import catalogue
 
 
@@ -45,7 +45,7 @@ def test_make_a_published_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_memory_replay(tmp_path: Path):
     small = tmp_path / "tiny.trace"
-    write(recorded(tiny()), small)
+    write(record_trace(tiny()), small)
     options = [
         "--allocator",
         "torch/max_split_size_mb:512,expandable_segments:True,bs",
@@ -67,7 +67,7 @@ def test_memory_replay(tmp_path: Path):
 
 def test_memory_replay_reports_errors(tmp_path: Path):
     small = tmp_path / "tiny.trace"
-    write(recorded(tiny()), small)
+    write(record_trace(tiny()), small)
     absent = tmp_path / "absent"
     for words, message in [
         ([tmp_path / "absent.trace"], "No such file"),

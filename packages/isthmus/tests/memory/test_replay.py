@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.memory import picture, replay
 from isthmus.memory.trace import ALLOC, FREE, STEP, TraceError, read
-from tests.helpers.memory_jobs import MIB, PUBLISHED, make, recorded, tiny
+from tests.helpers.memory_jobs import MIB, PUBLISHED, make, record_trace, tiny
 
 # ---- the replay
 
@@ -28,7 +28,7 @@ def test_live_peaks_are_those_of_the_trace():
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", replay.policies())
 def test_every_allocator_is_replayed(name: str):
-    outcome = replay.replay(recorded(tiny()), [name], rounds=2)[0]
+    outcome = replay.replay(record_trace(tiny()), [name], rounds=2)[0]
     assert outcome.ratio_first >= 1
     assert outcome.ratio >= 1
     assert 0 <= outcome.fragmentation < 1
@@ -40,7 +40,7 @@ def test_every_allocator_is_replayed(name: str):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", replay.policies())
 def test_blocks_lie_in_segments_and_apart(name: str):
-    trace = recorded(tiny())
+    trace = record_trace(tiny())
     found = replay.spans(trace, name)
     by_id = {block[4]: block for block in found.blocks}
     made = np.flatnonzero(trace.kind == ALLOC)
@@ -144,7 +144,7 @@ def test_addresses_never_used_take_no_space():
 
 
 def test_the_curve_of_reserved_bytes_reaches_the_reserved_peak():
-    trace = recorded(tiny())
+    trace = record_trace(tiny())
     for outcome in replay.replay(trace, ["torch", "bs"]):
         held = picture.reserved_bytes(replay.spans(trace, outcome.allocator), len(trace))
         assert held.shape == (len(trace),)
@@ -155,7 +155,7 @@ def test_the_curve_of_reserved_bytes_reaches_the_reserved_peak():
 @pytest.mark.parametrize("kind", ["png", "svg", "html"])
 @pytest.mark.full
 def test_plots_are_written(tmp_path: Path, kind: str):
-    trace = recorded(tiny())
+    trace = record_trace(tiny())
     path = tmp_path / f"x.{kind}"
     names = ["torch", "bs"]
     picture.draw(path, trace, [replay.spans(trace, name) for name in names], replay.replay(trace, names))

@@ -15,7 +15,7 @@ import safetensors.numpy
 import torch
 
 from isthmus.memory.trace import ALLOC, FREE, STEP, USE, TraceError, check, encode, read, write
-from tests.helpers.memory_jobs import COLUMNS, MIB, PUBLISHED, make, recorded, tiny
+from tests.helpers.memory_jobs import COLUMNS, MIB, PUBLISHED, make, record_trace, tiny
 from tools.traces import catalogue
 from tools.traces.recorder import COMMUNICATION, Recorder
 from tools.traces.training import schedule
@@ -214,7 +214,7 @@ def test_scratch_memory_of_attention_is_included():
     ids=lambda changes: ", ".join(f"{k} {v}" for k, v in changes.items() if k != "shape") or "plain",
 )
 def test_steps_of_one_length_repeat_from_the_second_on(changes):
-    trace = recorded(tiny(**changes))
+    trace = record_trace(tiny(**changes))
     check(trace, "tiny")
     ends = np.flatnonzero(trace.kind == STEP)
     assert len(ends) == 3
@@ -230,7 +230,7 @@ def test_recomputing_saves_memory():
     jobs = [
         tiny(lengths=lambda _: (2, 512), recompute=mode, steps=2) for mode in ("none", "alternate", "full")
     ]
-    none, alternate, full = (recorded(job).live_peaks()[1] for job in jobs)
+    none, alternate, full = (record_trace(job).live_peaks()[1] for job in jobs)
     assert full < alternate < none
 
 
@@ -241,7 +241,7 @@ def test_the_seed_decides_lengths_and_routing():
         lengths=catalogue.JOBS["variable-7b"][1].lengths,
         steps=1,
     )
-    first, again, other = (recorded(dataclasses.replace(job, seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (record_trace(dataclasses.replace(job, seed=seed)) for seed in (1, 1, 2))
     assert encode(first) == encode(again)
     assert encode(first) != encode(other)
 

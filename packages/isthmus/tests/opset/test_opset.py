@@ -17,8 +17,8 @@ from isthmus import opset
 from isthmus.conformance import generate, golden
 from isthmus.opset import dtypes as dt
 from isthmus.opset import reference, rules
-from isthmus.opset.derived import cases_of
-from isthmus.opset.derived.covering import covering_rows
+from isthmus.opset.derivation import cases_of
+from isthmus.opset.derivation.covering import covering_rows
 from isthmus.opset.indices import INDICES, position, rule_of
 from isthmus.opset.names import matches
 from isthmus.opset.operator import ROUNDED, op
@@ -290,7 +290,7 @@ def test_special_values_are_tried_for_every_elementwise_float_operator() -> None
 def test_no_pytorch_is_needed_to_read_the_opset() -> None:
     script = (
         "import sys; sys.modules['torch'] = None\n"
-        "from isthmus import opset\nfrom isthmus.opset.derived import cases_of\n"
+        "from isthmus import opset\nfrom isthmus.opset.derivation import cases_of\n"
         "print(sum(len(cases_of(o, o.dtypes[-1])) for o in opset.operators().values()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

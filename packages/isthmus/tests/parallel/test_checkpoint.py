@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from tests.helpers.parallel import models
-from tests.helpers.parallel.rank import Rank, difference, within
+from tests.helpers.parallel.rank import Rank, difference, tolerance
 from tests.helpers.parallel.ranks import Ranks
 
 
@@ -94,37 +94,37 @@ def loaded(rank: Rank, name: str, *, tensor_parallel: bool = False) -> float:
     return difference(trained.values(), written(rank, name))
 
 
-@within(0)
+@tolerance(0)
 def write_sharded(rank: Rank) -> float:
     trained = Trained(rank)
     trained.train(range(2))
     return save(rank, trained, f"sharded-{rank.size}")
 
 
-@within(0)
+@tolerance(0)
 def write_tensor_parallel(rank: Rank) -> float:
     trained = Trained(rank, tensor_parallel=True)
     trained.train(range(2))
     return save(rank, trained, f"tensor-{rank.size}")
 
 
-@within(0)
+@tolerance(0)
 def read_of_four(rank: Rank) -> float:
     return max(loaded(rank, "sharded-4"), loaded(rank, "tensor-4"))
 
 
-@within(0)
+@tolerance(0)
 def read_of_two(rank: Rank) -> float:
     return max(loaded(rank, "sharded-2"), loaded(rank, "tensor-2"))
 
 
-@within(0)
+@tolerance(0)
 def read_into_other_parallelism(rank: Rank) -> float:
     """Sharded into tensor parallel and back, of four ranks."""
     return max(loaded(rank, "sharded-4", tensor_parallel=True), loaded(rank, "tensor-4"))
 
 
-@within(0)
+@tolerance(0)
 def write_beside_training(rank: Rank) -> float:
     """async_save: what is written is what was there when it was asked for."""
     trained = Trained(rank)
@@ -140,7 +140,7 @@ def write_beside_training(rank: Rank) -> float:
     return difference(trained.values(), before)
 
 
-@within(0)
+@tolerance(0)
 def read_whole(rank: Rank) -> float:
     """One process reads what four have written, as one file of torch.save."""
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save

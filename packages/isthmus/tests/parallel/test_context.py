@@ -9,7 +9,7 @@ from torch.distributed.tensor.experimental import _attention, context_parallel
 from torch.distributed.tensor.experimental._attention import context_parallel_unshard, set_rotate_method
 from torch.nn import functional
 
-from tests.helpers.parallel.rank import Rank, difference, within
+from tests.helpers.parallel.rank import Rank, difference, tolerance
 from tests.helpers.parallel.ranks import checks_of
 
 SHAPE = (2, 3, 32, 8)  # batch, heads, sequence, features
@@ -48,17 +48,17 @@ def compared(rank: Rank, rotation: str, *, is_causal: bool, dtype: torch.dtype =
     return difference(parts, expected)
 
 
-@within(1e-6)
+@tolerance(1e-6)
 def causal_over_all_gather(rank: Rank) -> float:
     return compared(rank, "allgather", is_causal=True)
 
 
-@within(1e-6)
+@tolerance(1e-6)
 def causal_around_a_ring(rank: Rank) -> float:
     return compared(rank, "alltoall", is_causal=True)
 
 
-@within(2e-6)
+@tolerance(2e-6)
 def causal_of_the_fused_operator(rank: Rank) -> float:
     torch.chip.set_fused_attention(True)
     try:
@@ -67,22 +67,22 @@ def causal_of_the_fused_operator(rank: Rank) -> float:
         torch.chip.set_fused_attention(False)
 
 
-@within(2e-6)  # one process alone is up to 8e-7 from float64, by the vector unit of the CPU
+@tolerance(2e-6)  # one process alone is up to 8e-7 from float64, by the vector unit of the CPU
 def every_position_around_a_ring(rank: Rank) -> float:
     return compared(rank, "alltoall", is_causal=False)
 
 
-@within(2e-6)  # one process alone is up to 8e-7 from float64, by the vector unit of the CPU
+@tolerance(2e-6)  # one process alone is up to 8e-7 from float64, by the vector unit of the CPU
 def every_position_over_all_gather(rank: Rank) -> float:
     return compared(rank, "allgather", is_causal=False)
 
 
-@within(2e-2)
+@tolerance(2e-2)
 def in_bfloat16(rank: Rank) -> float:
     return compared(rank, "alltoall", is_causal=True, dtype=torch.bfloat16)
 
 
-@within(0)
+@tolerance(0)
 def attention_elsewhere_is_as_before(rank: Rank) -> float:
     whole = inputs(rank, torch.float32)
     before = attend(*whole, is_causal=True)

@@ -12,7 +12,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.helpers.parallel import models
-from tests.helpers.parallel.rank import Rank, difference, within
+from tests.helpers.parallel.rank import Rank, difference, tolerance
 from tests.helpers.parallel.ranks import checks_of
 
 
@@ -27,22 +27,22 @@ def compared(
     return difference(found + models.parameters(model), expected[rank.number] + expected[-1])
 
 
-@within(0)
+@tolerance(0)
 def plain(rank: Rank) -> float:
     return compared(rank)
 
 
-@within(0)
+@tolerance(0)
 def many_buckets_that_gradients_are_views_of(rank: Rank) -> float:
     return compared(rank, bucket_cap_mb=0.001, gradient_as_bucket_view=True)
 
 
-@within(0)
+@tolerance(0)
 def static_graph(rank: Rank) -> float:
     return compared(rank, static_graph=True)
 
 
-@within(0)
+@tolerance(0)
 def static_graph_with_recompute(rank: Rank) -> float:
     from torch.utils.checkpoint import checkpoint
 
@@ -65,12 +65,12 @@ class Branches(nn.Module):
         return self.ways[way](inputs)
 
 
-@within(0)
+@tolerance(0)
 def parameters_without_gradients(rank: Rank) -> float:
     return compared(rank, Branches(), find_unused_parameters=True)
 
 
-@within(0)
+@tolerance(0)
 def accumulation_in_no_sync(rank: Rank) -> float:
     """Two micro-batches for each step, the gradients of which are reduced once."""
     expected = models.train_alone(models.mlp(), rank.size, rank.device, micro_batches=2)
@@ -88,7 +88,7 @@ def accumulation_in_no_sync(rank: Rank) -> float:
     return difference(losses + models.parameters(model), expected[rank.number] + expected[-1])
 
 
-@within(0)
+@tolerance(0)
 def hook_that_compresses(rank: Rank) -> float:
     """Gradients are halved, added and sent in bfloat16."""
     expected = models.train_alone(models.mlp(), rank.size, rank.device, reduced=torch.bfloat16)
@@ -98,7 +98,7 @@ def hook_that_compresses(rank: Rank) -> float:
     return difference(found + models.parameters(model), expected[rank.number] + expected[-1])
 
 
-@within(0)
+@tolerance(0)
 def hook_with_state_keeps_ranks_equal(rank: Rank) -> float:
     """PowerSGD approximates gradients; the parameters of the ranks stay the same, and the loss falls."""
     model = DistributedDataParallel(models.mlp().to(rank.device))
@@ -130,7 +130,7 @@ class Normed(nn.Module):
         return self.layers(inputs.reshape(-1, 2, 2, 4))
 
 
-@within(1e-5)
+@tolerance(1e-5)
 def statistics_over_all_ranks(rank: Rank) -> float:
     """SyncBatchNorm against BatchNorm of the whole batch: parameters, and running statistics."""
     alone = Normed().to(rank.device)
@@ -147,7 +147,7 @@ def statistics_over_all_ranks(rank: Rank) -> float:
     return difference(found.values(), expected.values())
 
 
-@within(0)
+@tolerance(0)
 def buffers_of_the_first_rank(rank: Rank) -> float:
     """Running statistics of rank 0 reach the others at the next forward pass."""
     model = DistributedDataParallel(Normed().to(rank.device), device_ids=[rank.number])
@@ -159,7 +159,7 @@ def buffers_of_the_first_rank(rank: Rank) -> float:
     return difference(model.module.buffers(), alone.buffers())
 
 
-@within(0)
+@tolerance(0)
 def uneven_inputs(rank: Rank) -> float:
     """Rank 1 has one batch, rank 0 three: gradients of a single rank are no longer halved."""
     model = DistributedDataParallel(models.mlp().to(rank.device), device_ids=[rank.number])
@@ -183,7 +183,7 @@ def uneven_inputs(rank: Rank) -> float:
     return difference(models.parameters(model), models.parameters(alone))
 
 
-@within(0)
+@tolerance(0)
 def autocast(rank: Rank) -> float:
     def loss(model: nn.Module, inputs: Tensor) -> Tensor:
         with torch.autocast("chip", dtype=torch.bfloat16):
@@ -192,7 +192,7 @@ def autocast(rank: Rank) -> float:
     return compared(rank, loss=loss)
 
 
-@within(0)
+@tolerance(0)
 def mixed_precision(rank: Rank) -> float:
     """Forward and backward pass in bfloat16, gradients added in float32."""
     from torch.nn.parallel.distributed import _MixedPrecision
@@ -208,7 +208,7 @@ def mixed_precision(rank: Rank) -> float:
     return difference(found + models.parameters(model), expected[rank.number] + expected[-1])
 
 
-@within(0)
+@tolerance(0)
 def sharded_optimizer(rank: Rank) -> float:
     """ZeroRedundancyOptimizer: each rank keeps the state of half of the parameters."""
     from torch.distributed.optim import ZeroRedundancyOptimizer

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 
 from isthmus import ops
 from tests.helpers.parallel import models
-from tests.helpers.parallel.rank import Rank, difference, within
+from tests.helpers.parallel.rank import Rank, difference, tolerance
 from tests.helpers.parallel.ranks import checks_of
 
 
@@ -52,7 +52,7 @@ def compared(rank: Rank, **options: object) -> float:
     return difference(found + whole(model), expected[rank.number] + expected[-1])
 
 
-@within(0)
+@tolerance(0)
 def each_layer_a_unit(rank: Rank) -> float:
     model = sharded(rank)
     parameter = next(model.parameters())
@@ -61,17 +61,17 @@ def each_layer_a_unit(rank: Rank) -> float:
     return compared(rank)
 
 
-@within(0)
+@tolerance(0)
 def kept_whole_after_forward(rank: Rank) -> float:
     return compared(rank, reshard_after_forward=False)
 
 
-@within(0)
+@tolerance(0)
 def resharded_to_smaller_groups(rank: Rank) -> float:
     return compared(rank, reshard_after_forward=1)
 
 
-@within(0)
+@tolerance(0)
 def uneven_shards(rank: Rank) -> float:
     """A bias of 17 elements: 9 and 8."""
 
@@ -85,7 +85,7 @@ def uneven_shards(rank: Rank) -> float:
     return difference(found + whole(sharded_model), expected[rank.number] + expected[-1])
 
 
-@within(0)
+@tolerance(0)
 def offloaded_to_the_cpu(rank: Rank) -> float:
     """Parameters, gradients and the optimizer's state stay on the CPU, pinned."""
     expected = models.train_alone(models.mlp(), rank.size, rank.device)
@@ -98,7 +98,7 @@ def offloaded_to_the_cpu(rank: Rank) -> float:
     )
 
 
-@within(0)
+@tolerance(0)
 def mixed_precision(rank: Rank) -> float:
     """Passes in bfloat16, gradients added in float32."""
 
@@ -108,7 +108,7 @@ def mixed_precision(rank: Rank) -> float:
     return difference(found + whole(model), expected[rank.number] + expected[-1])
 
 
-@within(0)
+@tolerance(0)
 def accumulation(rank: Rank) -> float:
     """Two micro-batches a step, the gradients of which are reduced once."""
     expected = models.train_alone(models.mlp(), rank.size, rank.device, micro_batches=2)
@@ -125,7 +125,7 @@ def accumulation(rank: Rank) -> float:
     return difference(losses + whole(model), expected[rank.number] + expected[-1])
 
 
-@within(16 * 2.0**-23)  # a bias is three of Adam's quotients, which differ by some roundings each
+@tolerance(16 * 2.0**-23)  # a bias is three of Adam's quotients, which differ by some roundings each
 def fused_optimizer(rank: Rank) -> float:
     """isthmus.ops.AdamW over shards, clipping by the norm of all, beside PyTorch's."""
     found = []
@@ -142,7 +142,7 @@ def fused_optimizer(rank: Rank) -> float:
     return difference(*found)
 
 
-@within(1e-6)
+@tolerance(1e-6)
 def clipped_gradients(rank: Rank) -> float:
     """The norm over all shards, and the gradients by it."""
     alone = models.mlp().to(rank.device)
@@ -162,7 +162,7 @@ def clipped_gradients(rank: Rank) -> float:
     return difference([norm.full_tensor(), *gradients], [expected, *(p.grad for p in alone.parameters())])
 
 
-@within(0)
+@tolerance(0)
 def whole_state_dict(rank: Rank) -> float:
     """State of a sharded model and its optimizer, gathered, goes into one process and back into shards."""
     model = sharded(rank)
@@ -188,7 +188,7 @@ def whole_state_dict(rank: Rank) -> float:
     return difference(whole(other), whole(model))
 
 
-@within(0)
+@tolerance(0)
 def made_without_memory(rank: Rank) -> float:
     """Made on the meta device, sharded, then given memory and values."""
     with torch.device("meta"):
@@ -200,7 +200,7 @@ def made_without_memory(rank: Rank) -> float:
     return difference(whole(model), models.parameters(models.mlp()))
 
 
-@within(0)
+@tolerance(0)
 def first_generation(rank: Rank) -> float:
     """FullyShardedDataParallel."""
     expected = models.train_alone(models.mlp(), rank.size, rank.device)

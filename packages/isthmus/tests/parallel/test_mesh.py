@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.helpers.parallel import models
-from tests.helpers.parallel.rank import Rank, difference, within
+from tests.helpers.parallel.rank import Rank, difference, tolerance
 from tests.helpers.parallel.ranks import checks_of
 
 
@@ -20,7 +20,7 @@ def members(rank: Rank, group: dist.ProcessGroup) -> list[int]:
     return found.tolist()
 
 
-@within(0)
+@tolerance(0)
 def rows_and_columns(rank: Rank) -> float:
     mesh = init_device_mesh("chip", (2, 2), mesh_dim_names=("dp", "tp"))
     row, column = divmod(rank.number, 2)
@@ -33,7 +33,7 @@ def rows_and_columns(rank: Rank) -> float:
     return 0
 
 
-@within(0)
+@tolerance(0)
 def slices_of_three_dimensions(rank: Rank) -> float:
     mesh = init_device_mesh("chip", (2, 1, 2), mesh_dim_names=("pp", "dp", "tp"))
     inner = mesh["dp", "tp"]
@@ -44,7 +44,7 @@ def slices_of_three_dimensions(rank: Rank) -> float:
     return 0
 
 
-@within(0)
+@tolerance(0)
 def flattened(rank: Rank) -> float:
     mesh = init_device_mesh("chip", (2, 2), mesh_dim_names=("dp", "cp"))
     flat = mesh["dp", "cp"]._flatten("dp_cp")
@@ -53,7 +53,7 @@ def flattened(rank: Rank) -> float:
     return 0
 
 
-@within(0)
+@tolerance(0)
 def from_groups(rank: Rank) -> float:
     """A mesh of groups that exist."""
     rows = [dist.new_group([0, 1]), dist.new_group([2, 3])]
@@ -67,7 +67,7 @@ def from_groups(rank: Rank) -> float:
     return 0
 
 
-@within(0)
+@tolerance(0)
 def of_some_ranks(rank: Rank) -> float:
     """A mesh that two of the four ranks are in."""
     mesh = DeviceMesh("chip", [1, 3], mesh_dim_names=("some",))
@@ -79,7 +79,7 @@ def of_some_ranks(rank: Rank) -> float:
     return 0
 
 
-@within(0)
+@tolerance(0)
 def data_parallel_over_one_dimension(rank: Rank) -> float:
     """Two groups of two train apart: of each, the gradients are those of its own two ranks."""
     mesh = init_device_mesh("chip", (2, 2), mesh_dim_names=("apart", "dp"))
@@ -90,7 +90,7 @@ def data_parallel_over_one_dimension(rank: Rank) -> float:
     return difference(found + models.parameters(model), expected[shard] + expected[-1])
 
 
-@within(0)
+@tolerance(0)
 def data_parallel_in_some_ranks(rank: Rank) -> float:
     """DDP of a group that two of the four ranks are in, while the others do something else."""
     group = dist.new_group([0, 3])

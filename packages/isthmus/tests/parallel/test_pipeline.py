@@ -21,7 +21,7 @@ from torch.distributed.pipelining import (
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 from tests.helpers.parallel import models
-from tests.helpers.parallel.rank import Rank, difference, within
+from tests.helpers.parallel.rank import Rank, difference, tolerance
 from tests.helpers.parallel.ranks import checks_of
 
 MICRO_BATCHES = 8  # as many micro-batches as the stages of four ranks that have two each
@@ -100,42 +100,42 @@ def there_and_back(rank: Rank) -> list[int]:
     return [rank.number, 2 * rank.size - 1 - rank.number]
 
 
-@within(0)
+@tolerance(0)
 def gpipe(rank: Rank) -> float:
     return compared(rank, ScheduleGPipe, [rank.number])
 
 
-@within(0)
+@tolerance(0)
 def one_forward_one_backward(rank: Rank) -> float:
     return compared(rank, Schedule1F1B, [rank.number])
 
 
-@within(0)
+@tolerance(0)
 def interleaved(rank: Rank) -> float:
     return compared(rank, ScheduleInterleaved1F1B, around(rank))
 
 
-@within(0)
+@tolerance(0)
 def looped_breadth_first(rank: Rank) -> float:
     return compared(rank, ScheduleLoopedBFS, around(rank), backwards=True)
 
 
-@within(0)
+@tolerance(0)
 def interleaved_zero_bubble(rank: Rank) -> float:
     return compared(rank, ScheduleInterleavedZeroBubble, around(rank))
 
 
-@within(0)
+@tolerance(0)
 def zero_bubble_in_a_v(rank: Rank) -> float:
     return compared(rank, ScheduleZBVZeroBubble, there_and_back(rank))
 
 
-@within(0)
+@tolerance(0)
 def two_pipes_in_a_v(rank: Rank) -> float:
     return compared(rank, ScheduleDualPipeV, there_and_back(rank))
 
 
-@within(0)
+@tolerance(0)
 def split_by_tracing(rank: Rank) -> float:
     """pipeline() cuts the model by torch.export."""
     layers = rank.size

@@ -24,7 +24,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional
 
 from tests.helpers.parallel import models
-from tests.helpers.parallel.rank import Rank, difference, within
+from tests.helpers.parallel.rank import Rank, difference, tolerance
 from tests.helpers.parallel.ranks import Ranks, checks_of
 
 CLASSES = 24
@@ -146,7 +146,7 @@ def sequence_parallel(model: Classifier, mesh: DeviceMesh, *, whole_logits: bool
     return parallelize_module(model, mesh, plan)
 
 
-@within(0)
+@tolerance(0)
 def redistribution(rank: Rank) -> float:
     """Redistribute between all placements, forward and backward, in one and two dimensions of the mesh."""
     placements: list[Placement] = [Shard(0), Shard(1), Replicate(), Partial()]
@@ -178,7 +178,7 @@ def _redistributed(
     return difference([found], [full * times])
 
 
-@within(0)
+@tolerance(0)
 def gradients_of_redistribution(rank: Rank) -> float:
     mesh = init_device_mesh("chip", (rank.size,))
     weights = models.batch(1, rows=8).to(rank.device)
@@ -191,7 +191,7 @@ def gradients_of_redistribution(rank: Rank) -> float:
     return worst
 
 
-@within(0)
+@tolerance(0)
 def random_numbers(rank: Rank) -> float:
     """Shards are different parts of one stream; replicas are equal; dropout of shards too."""
     mesh = init_device_mesh("chip", (rank.size,))
@@ -208,13 +208,13 @@ def random_numbers(rank: Rank) -> float:
     return difference(others, [copies] * rank.size)
 
 
-@within(0)
+@tolerance(0)
 def attention_of_shards(rank: Rank) -> float:
     """Each rank has one head, or one row of the batch, forward and backward, with and without a mask."""
     return attention_difference(rank)
 
 
-@within(2e-6)
+@tolerance(2e-6)
 def fused_attention_of_shards(rank: Rank) -> float:
     torch.chip.set_fused_attention(True)
     try:
@@ -246,7 +246,7 @@ def _attended(tensors: list[Tensor], mask: Tensor | None) -> list[Tensor]:
     return [output, *(leaf.grad for leaf in leaves)]
 
 
-@within(2e-6)
+@tolerance(2e-6)
 def tensor_parallelism(rank: Rank) -> float:
     mesh = init_device_mesh("chip", (rank.size,))
     model = tensor_parallel(Classifier().to(rank.device), mesh)
@@ -254,7 +254,7 @@ def tensor_parallelism(rank: Rank) -> float:
     return difference(train(model, rank.device, one), train(Classifier().to(rank.device), rank.device, one))
 
 
-@within(2e-6)
+@tolerance(2e-6)
 def sequence_parallelism(rank: Rank) -> float:
     mesh = init_device_mesh("chip", (rank.size,))
     model = sequence_parallel(Classifier().to(rank.device), mesh, whole_logits=True)
@@ -262,7 +262,7 @@ def sequence_parallelism(rank: Rank) -> float:
     return difference(train(model, rank.device, one), train(Classifier().to(rank.device), rank.device, one))
 
 
-@within(2e-6)
+@tolerance(2e-6)
 def loss_of_sharded_logits(rank: Rank) -> float:
     """loss_parallel: no rank has the logits of all classes."""
     mesh = init_device_mesh("chip", (rank.size,))
@@ -280,7 +280,7 @@ def loss_of_sharded_logits(rank: Rank) -> float:
     return difference(found, train(Classifier().to(rank.device), rank.device, one))
 
 
-@within(2e-6)
+@tolerance(2e-6)
 def tensor_parallel_and_sharded(rank: Rank) -> float:
     """Two by two: tensor parallel inside, FSDP2 outside."""
     mesh = init_device_mesh("chip", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -296,7 +296,7 @@ def tensor_parallel_and_sharded(rank: Rank) -> float:
     return difference([*losses, *found[models.STEPS :]], expected)
 
 
-@within(2e-6)
+@tolerance(2e-6)
 def sharded_and_replicated(rank: Rank) -> float:
     """FSDP2 over a mesh of two dimensions: replicas of two shards each."""
     mesh = init_device_mesh("chip", (2, 2), mesh_dim_names=("replicas", "shards"))

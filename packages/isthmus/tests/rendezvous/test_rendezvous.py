@@ -22,7 +22,7 @@ from isthmus import rendezvous
 from isthmus.rendezvous import StateFormat, restarts
 from isthmus.rendezvous.one_node import OneNode
 from tests.helpers.free_port import free_port
-from tests.helpers.other_user import listening
+from tests.helpers.other_user import listening_addresses
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def ports(port: int) -> set[str]:
     """The addresses at which this process listens on a port."""
-    return {address for address, each in listening(os.getpid()) if each == port}
+    return {address for address, each in listening_addresses(os.getpid()) if each == port}
 
 
 # ---- stores

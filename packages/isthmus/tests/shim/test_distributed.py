@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.children import output
-from tests.helpers.reports import forked
+from tests.helpers.reports import run_forked
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "shim_ranks.py"
 
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "shim_ranks.py"
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """Results of the ranks."""
-    return forked(SCRIPT, tmp_path_factory.mktemp("checkpoint"), ranks=2)
+    return run_forked(SCRIPT, tmp_path_factory.mktemp("checkpoint"), ranks=2)
 
 
 def test_names_of_the_backend(found):

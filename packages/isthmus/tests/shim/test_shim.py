@@ -551,7 +551,7 @@ def test_data_parallel_on_two_devices(cuda):
 
 
 def test_every_documented_answer_is_in_the_documentation():
-    from isthmus.shim.cuda_answers import answers
+    from isthmus.shim.cuda_differences import answers
 
     text = (ROOT / "docs" / "reference" / "cuda-answers.md").read_text()
     for name in [*answers(current()), *rules.CUDA_GRAPHS[:2]]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import command
 from tests.helpers.children import output
-from tests.helpers.reports import last
+from tests.helpers.reports import last_report
 
 pytest.importorskip("triton")
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -18,8 +18,8 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 def job(script: str, *arguments: object, **environment: str) -> tuple[dict[str, Any], str]:
     """The last line of JSON and the messages of a script under ``isthmus run``."""
-    done = command.forked(SCRIPTS / script, *arguments, **environment)
-    return last(done), done.stderr
+    done = command.run_forked(SCRIPTS / script, *arguments, **environment)
+    return last_report(done), done.stderr
 
 
 @pytest.mark.host("the interpreter reads the chip's memory in place, as a strict host chip allows")

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from isthmus_common.finding import State
 from isthmus_common.robust import outliers
 from isthmus_common.text import count
+from isthmus_common.units import GIB
 
-_GIB = 1 << 30
 _ENOUGH = 3  # values, for a median that one of them cannot move
 _SHOWN = 3
 _ERRORS = {  # the check and the remedy, by request
@@ -190,9 +190,9 @@ def _space(facts: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> It
     for host, each in facts.items():
         for place, free in each["space"].items():
             least = {"memory": thresholds.memory, "/dev/shm": 0.0}.get(place, thresholds.disk)
-            if free < least * _GIB:
+            if free < least * GIB:
                 remedy = "end what uses it" if place == "memory" else "remove files there"
-                text = f"{place}: {free / _GIB:.1f} GiB free, less than {least:g}"
+                text = f"{place}: {free / GIB:.1f} GiB free, less than {least:g}"
                 yield Problem("space", (host,), State.FAIL, text, remedy)
 
 

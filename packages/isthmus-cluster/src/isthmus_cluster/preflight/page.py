@@ -19,8 +19,7 @@ from isthmus_cluster.preflight.checks import (
 from isthmus_common.files import write_file
 from isthmus_common.html import render
 from isthmus_common.text import count
-
-_GIB = 1 << 30
+from isthmus_common.units import GIB
 
 
 def write(
@@ -61,7 +60,7 @@ def _hosts(results: Results) -> list[list[str]]:
                 host,
                 results.lost.get(host, "answered"),
                 f"{offset * 1e3:+.2f} ± {uncertainty * 1e3:.2f}" if host in clocks else "",
-                "; ".join(f"{place} {free / _GIB:.1f}" for place, free in space.items()),
+                "; ".join(f"{place} {free / GIB:.1f}" for place, free in space.items()),
             ]
         )
     return rows

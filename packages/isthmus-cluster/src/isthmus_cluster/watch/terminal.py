@@ -10,6 +10,7 @@ from isthmus_cluster.monitor import table
 from isthmus_cluster.watch.faults import spans
 from isthmus_cluster.watch.state import Collective, Rank, View
 from isthmus_common.tables import aligned
+from isthmus_common.units import format_step_time
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SHOWN = 20  # columns of the history
@@ -83,4 +84,4 @@ def _bar(value: float, usual: float) -> str:
 def _time(ms: float) -> str:
     if ms <= 0:
         return ""
-    return f"{ms / 1000:.1f} s" if ms >= 10_000 else f"{ms:.3g} ms" if ms < 100 else f"{ms:.0f} ms"
+    return format_step_time(ms / 1000, exact=True)

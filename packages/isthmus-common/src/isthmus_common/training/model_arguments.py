@@ -16,6 +16,17 @@ _ARGUMENT = re.compile(
 _PADDED = re.compile(r"padded vocab \(size: \d+\).*\(new size: (\d+)\)")
 
 
+def option_numbers(text: str, name: str) -> list[int]:
+    """Return the numbers of an option of Megatron in a command line or launch script, in their order.
+
+    Args:
+        text: the command line or script.
+        name: of the option, such as ``hidden-size``; the text may have underscores.
+    """
+    pattern = rf"(?<![\w-])--{name.replace('-', '[-_]')}[=\s]+(\d+)"
+    return [int(number) for number in re.findall(pattern, text)]
+
+
 @dataclass
 class ModelArguments:
     """Sizes of the model and its batch; None for unknown."""
@@ -29,14 +40,10 @@ class ModelArguments:
     @classmethod
     def read(cls, program: list[str]) -> ModelArguments:
         """Read them from a command line: ``--hidden-size 1024``, ``--hidden-size=1024`` or ``--hidden_size 1024``."""
-        values: dict[str, str] = {}
-        for option, following in zip(program, [*program[1:], ""], strict=True):
-            if option.startswith("--"):
-                name, equals, value = option[2:].partition("=")
-                values[name.replace("_", "-")] = value if equals else following
+        text = " ".join(program)
 
         def number(name: str) -> int | None:
-            return int(values[name]) if values.get(name, "").isdecimal() else None
+            return next(reversed(option_numbers(text, name)), None)
 
         vocabulary = number("vocab-size")
         if vocabulary is not None:

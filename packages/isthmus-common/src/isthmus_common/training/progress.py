@@ -9,6 +9,7 @@ from typing import NamedTuple
 from isthmus_common.training import metrics
 from isthmus_common.training.iteration_lines import IterationRecord, parse_bar, parse_line, parse_trainer
 from isthmus_common.training.model_arguments import ModelArguments
+from isthmus_common.units import format_step_time
 
 _SHORTEST_SILENCE = 5.0  # seconds without an iteration before a rank counts as late
 
@@ -172,8 +173,7 @@ def _figures(record: IterationRecord, throughput: Throughput) -> list[str]:
     if record.loss is not None:
         found.append(f"loss {record.loss:.4g}")
     if throughput.seconds is not None:
-        seconds = throughput.seconds
-        found.append(f"{seconds:.1f} s" if seconds >= 10 else f"{1000 * seconds:.0f} ms")
+        found.append(format_step_time(throughput.seconds))
     if throughput.tgs is not None:
         found.append(f"tgs {throughput.tgs:.0f}")
     if throughput.tflops is not None:

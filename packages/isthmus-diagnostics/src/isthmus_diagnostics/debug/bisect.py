@@ -13,8 +13,8 @@ from pathlib import Path
 
 from isthmus import options
 from isthmus_common.files import write_file
-from isthmus_diagnostics.debug import called, readings
-from isthmus_diagnostics.debug.called import Called
+from isthmus_diagnostics.debug import called_operators, readings
+from isthmus_diagnostics.debug.called_operators import Called
 from isthmus_diagnostics.debug.errors import DebugError
 from isthmus_diagnostics.debug.readings import METRIC, Readings
 
@@ -207,7 +207,7 @@ class Bisect:
                 changes["ISTHMUS_ROUTE"] = f"@{routes}"  # the last entry for an operator holds
             environment = {**self.environment, **changes}
             done = subprocess.run(self.command, env=environment, capture_output=True, text=True, check=False)
-            found = called.read(calls, self.route)
+            found = called_operators.read(calls, self.route)
             result = Result(self._readings(done, found.refused), found)
         verdict = "" if good is None else (": good" if self._agree(result, good) else ": wrong")
         self.tell(f"run {self.runs}: {title}: {_format_readings(result.readings)}{verdict}")

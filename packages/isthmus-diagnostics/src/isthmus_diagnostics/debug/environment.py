@@ -12,9 +12,9 @@ def start() -> None:
     _start_stream_check()
     text = TABLE.text("debug")
     if calls := TABLE.text("debug_calls"):
-        from isthmus_diagnostics.debug import called
+        from isthmus_diagnostics.debug import called_operators
 
-        atexit.register(called.write, Path(calls))
+        atexit.register(called_operators.write, Path(calls))
     if not text:
         return
     from isthmus_diagnostics.debug import sessions

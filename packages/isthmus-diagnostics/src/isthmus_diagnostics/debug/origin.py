@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from isthmus_common import own
+from isthmus_common import package_folders
 
 _PACKAGES = tuple({sysconfig.get_paths()[key] for key in ("purelib", "platlib", "stdlib", "platstdlib")})
 _KEPT = 1 << 18
@@ -127,4 +127,4 @@ def _kind(file: str) -> str:
             len(parts) - parts[::-1].index(next(p for p in parts[::-1] if p.endswith("-packages"))) :
         ]
         return "hidden" if after[:1] in (("torch",), ("isthmus",)) else "library"
-    return "hidden" if file.startswith((*own.folders(), *_PACKAGES)) else "user"
+    return "hidden" if file.startswith((*package_folders.folders(), *_PACKAGES)) else "user"

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from isthmus_common import own
+from isthmus_common import package_folders
 from isthmus_common.files import write_file
 from isthmus_common.ranks import rank
 
 _LIBRARY = str(Path(threading.__file__).parent)  # Python's
 _PACKAGES = tuple(f"{_LIBRARY}/{each}" for each in ("site-packages", "dist-packages"))
-_TOOLS = (*own.folders(), str(Path(torch.__file__).parent), "<frozen ")
+_TOOLS = (*package_folders.folders(), str(Path(torch.__file__).parent), "<frozen ")
 
 
 class Status(NamedTuple):

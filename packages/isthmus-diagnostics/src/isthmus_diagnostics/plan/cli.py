@@ -46,13 +46,13 @@ def recompute(
     """
     from isthmus.launch.ranks import Ranks
     from isthmus.launch.run import Job, JobError
-    from isthmus_common import options
+    from isthmus_common.units import parse_size
     from isthmus_diagnostics.plan.files import PlanError
     from isthmus_diagnostics.plan.recompute import plan
 
     memory = memory or _take_option(program, "--memory")
     output = Path(_take_option(program, "-o") or output)
-    size = options.parse_size(memory) if memory else None
+    size = parse_size(memory) if memory else None
     if memory and not size:
         raise fail(f"--memory {memory}: not a size; give bytes or a number with MiB or GiB, such as 6GiB", 2)
     ranks = Ranks(nproc) if nproc else None

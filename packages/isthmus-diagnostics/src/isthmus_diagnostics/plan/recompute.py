@@ -14,11 +14,11 @@ from isthmus.launch.run import Job, JobError
 from isthmus_common.files import make_folder
 from isthmus_common.progress import say
 from isthmus_common.tables import aligned
+from isthmus_common.units import GIB
 from isthmus_diagnostics.options import TABLE
 from isthmus_diagnostics.plan.files import Plan, PlanError, Stage, write
-from isthmus_diagnostics.plan.measured import Measured, Offload
+from isthmus_diagnostics.plan.stage_measurement import Measured, Offload
 
-GIB = 1 << 30
 _TRIES = 5
 _TOLERANCE = 0.02  # share of the memory: smaller corrections are not worth a run
 _RETREAT = 0.03  # share of the memory: the first reduction after a run out of memory; doubled each time

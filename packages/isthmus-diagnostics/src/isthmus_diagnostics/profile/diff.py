@@ -3,7 +3,7 @@
 import fnmatch
 from dataclasses import dataclass
 
-from isthmus_common.text import format_size
+from isthmus_common.units import format_size
 from isthmus_diagnostics.profile.hot import Hot
 from isthmus_diagnostics.profile.modules import module_totals
 from isthmus_diagnostics.profile.operators import Total, mean_totals

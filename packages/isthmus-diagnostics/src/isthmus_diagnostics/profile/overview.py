@@ -8,7 +8,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from isthmus_common.text import format_size
+from isthmus_common.units import format_size
 from isthmus_diagnostics.profile import charts, memory, ranks, vendor
 from isthmus_diagnostics.profile.critical import critical_path
 from isthmus_diagnostics.profile.detectors import Context

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from isthmus_formats.checkpoint.containers.stored import name_of
+from isthmus_formats.checkpoint.containers.file_tensors import name_of
 from isthmus_formats.checkpoint.errors import CheckpointError, UsageError
 from isthmus_formats.checkpoint.layout import Parameter
 from isthmus_formats.checkpoint.source import Source

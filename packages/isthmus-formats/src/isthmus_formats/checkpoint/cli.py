@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus_common.exits import one_line
-from isthmus_common.options import parse_size
 from isthmus_common.tables import print_table
+from isthmus_common.units import parse_size
 from isthmus_formats.checkpoint.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:

@@ -22,7 +22,14 @@ import torch
 from isthmus_common.files import fingerprint, lock_file, make_folder, write_file
 from isthmus_common.progress import Bar, say
 from isthmus_formats.checkpoint.architectures import read_config
-from isthmus_formats.checkpoint.containers.stored import DTYPE_NAMES, Readable, Stored, digest, name_of, size
+from isthmus_formats.checkpoint.containers.file_tensors import (
+    DTYPE_NAMES,
+    Readable,
+    Stored,
+    digest,
+    name_of,
+    size,
+)
 from isthmus_formats.checkpoint.errors import CheckpointError, report_damage
 from isthmus_formats.checkpoint.formats.base import Format, Key, Shapes
 from isthmus_formats.checkpoint.layout import Layout, Parameter, Piece, pack

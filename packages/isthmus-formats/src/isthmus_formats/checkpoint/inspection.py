@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from isthmus_common.progress import Bar
-from isthmus_formats.checkpoint.containers.stored import name_of
+from isthmus_formats.checkpoint.containers.file_tensors import name_of
 from isthmus_formats.checkpoint.source import Source
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from isthmus_formats.checkpoint.architectures import Model, model, read_config
-from isthmus_formats.checkpoint.containers.stored import (
+from isthmus_formats.checkpoint.containers.file_tensors import (
     Assembled,
     Readable,
     Stored,

@@ -56,7 +56,7 @@ from torch.storage import _storage_type_to_dtype_map
 from torch.utils.serialization import config
 
 from isthmus_common.files import make_folder
-from isthmus_formats.checkpoint.containers.stored import as_bytes, read_into
+from isthmus_formats.checkpoint.containers.file_tensors import as_bytes, read_into
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.dcp import read_metadata
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 
 from isthmus_migrate.analyse.stand_ins import advise_port
 from isthmus_migrate.source import registrations
+from isthmus_migrate.source.cuda_branches import guarded_nodes, keeps_cuda
 from isthmus_migrate.source.findings import Finding, Severity
-from isthmus_migrate.source.guarded import guarded_nodes, keeps_cuda
 from isthmus_migrate.source.module import Module
 
 _TRITON = frozenset(("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit"))

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator, Set
 
 from isthmus_migrate.flow import sinks
+from isthmus_migrate.flow.builtin_effects import KNOWN, KNOWN_METHODS
 from isthmus_migrate.flow.expressions import OTHERS, Expressions, key_of
 from isthmus_migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
-from isthmus_migrate.flow.known import KNOWN, KNOWN_METHODS
+from isthmus_migrate.flow.message_texts import raised_texts, tested_texts
 from isthmus_migrate.flow.pytests import pass_values
 from isthmus_migrate.flow.references import refer
-from isthmus_migrate.flow.tested import raised_texts, tested_texts
 from isthmus_migrate.source import visible_devices
 from isthmus_migrate.source.calls import keyword, last_name
 from isthmus_migrate.source.module import Module

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from isthmus_migrate.flow.facts import Facts
 from isthmus_migrate.flow.symbols import Symbols
+from isthmus_migrate.source.cuda_branches import stays
 from isthmus_migrate.source.cuda_names import Guard, look_up
-from isthmus_migrate.source.guarded import stays
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.strings import names_cuda
 from isthmus_migrate.source.verdicts import Steers

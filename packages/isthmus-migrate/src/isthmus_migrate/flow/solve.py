@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from isthmus_migrate.flow.builtin_effects import ARGUMENTS
 from isthmus_migrate.flow.facts import ANY, COMPARED, KEYS, TEXT, WORD, Facts
 from isthmus_migrate.flow.graph import Node
-from isthmus_migrate.flow.joined import DEVICE, Joined
-from isthmus_migrate.flow.known import ARGUMENTS
+from isthmus_migrate.flow.project_graph import DEVICE, Joined
 from isthmus_migrate.source.verdicts import Flow, Use, Verdict
 
 WORD_HERE = Verdict(Use.WORD, True, "")

@@ -14,10 +14,10 @@ from isthmus_migrate.flow.accelerator_only import find_accelerator_only
 from isthmus_migrate.flow.cuda_only import unconditional_cuda_calls, users
 from isthmus_migrate.flow.facts import Facts
 from isthmus_migrate.flow.gather import gather
+from isthmus_migrate.flow.job_scripts import find_submitted_names
 from isthmus_migrate.flow.mock_effects import Steering
-from isthmus_migrate.flow.recorded import narrowed
+from isthmus_migrate.flow.run_record import narrowed
 from isthmus_migrate.flow.solve import Solution
-from isthmus_migrate.flow.submitted import find_submitted_names
 from isthmus_migrate.source import constants
 from isthmus_migrate.source.cuda_only import CUDA_SOURCE, INDUCTOR, is_below, is_for_cuda_only, runs_cuda
 from isthmus_migrate.source.files import File, Kind, Source, read

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from isthmus_migrate.rules.functions import is_type
 from isthmus_migrate.rules.rule import is_read
 from isthmus_migrate.source import versions
-from isthmus_migrate.source.assigned import bindings, find_reads
+from isthmus_migrate.source.assignments import bindings, find_reads
 from isthmus_migrate.source.calls import argument, unpacks
 from isthmus_migrate.source.cuda_names import AMP_MODULES, AMP_NAMES, canonical
 from isthmus_migrate.source.module import Module

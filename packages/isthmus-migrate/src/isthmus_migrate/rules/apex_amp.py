@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from isthmus_migrate.rules.rule import is_read
 from isthmus_migrate.rules.scripts import apex_amp
 from isthmus_migrate.rules.scripts.program import NotRecognised
-from isthmus_migrate.rules.whole import WholeRule
+from isthmus_migrate.rules.source_rule import WholeRule
 from isthmus_migrate.source.findings import Finding
 from isthmus_migrate.source.module import Module
 

@@ -5,16 +5,14 @@ import re
 
 from isthmus_migrate.rules.cuda_builds import chosen_cuda_build
 from isthmus_migrate.rules.data_parallel import starts_data_parallel
-from isthmus_migrate.rules.decided import find_decided
+from isthmus_migrate.rules.device_branches import find_decided
 from isthmus_migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus_migrate.rules.functions import FunctionRule
 from isthmus_migrate.rules.skip_reasons import named_need
 from isthmus_migrate.source import mps, words
-from isthmus_migrate.source.assigned import assigned_values
+from isthmus_migrate.source.assignments import assigned_values
 from isthmus_migrate.source.calls import last_name
-from isthmus_migrate.source.cuda_names import CudaName
-from isthmus_migrate.source.findings import Finding
-from isthmus_migrate.source.guarded import (
+from isthmus_migrate.source.cuda_branches import (
     SKIPS,
     asks_cuda,
     decision,
@@ -23,6 +21,8 @@ from isthmus_migrate.source.guarded import (
     keeps_cuda,
     places_on_device,
 )
+from isthmus_migrate.source.cuda_names import CudaName
+from isthmus_migrate.source.findings import Finding
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.regions import region
 

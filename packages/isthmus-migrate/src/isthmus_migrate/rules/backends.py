@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from isthmus_migrate.rules.draft import TERNARY, Draft
 from isthmus_migrate.source import versions, words
-from isthmus_migrate.source.assigned import assigned_values
+from isthmus_migrate.source.assignments import assigned_values
 from isthmus_migrate.source.conditions import AVAILABLE, conditions, implies_cuda
-from isthmus_migrate.source.guarded import decision, guarded_nodes
+from isthmus_migrate.source.cuda_branches import decision, guarded_nodes
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.strings import text
 from isthmus_migrate.source.verdicts import Use, Verdict, place_of

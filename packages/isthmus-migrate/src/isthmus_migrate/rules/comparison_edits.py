@@ -9,9 +9,9 @@ from isthmus_migrate.rules.device_choice import makes_device
 from isthmus_migrate.rules.draft import AND, COMPARISON, OR, Draft
 from isthmus_migrate.rules.strings import rename
 from isthmus_migrate.source import mps
-from isthmus_migrate.source.guarded import is_asserted
+from isthmus_migrate.source.cuda_branches import is_asserted
 from isthmus_migrate.source.module import Module
-from isthmus_migrate.source.packed import is_packed
+from isthmus_migrate.source.packed_sequences import is_packed
 from isthmus_migrate.source.strings import is_cuda, names_cuda, text
 
 _OF_TENSORS = frozenset({"dtype", "ndim", "requires_grad", "shape"})

@@ -3,9 +3,9 @@
 import ast
 import re
 
-from isthmus_migrate.source.assigned import find_reads
+from isthmus_migrate.source.assignments import find_reads
+from isthmus_migrate.source.cuda_branches import decision
 from isthmus_migrate.source.cuda_only import PROVIDERS
-from isthmus_migrate.source.guarded import decision
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.strings import text
 

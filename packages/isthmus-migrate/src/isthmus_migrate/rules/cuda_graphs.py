@@ -1,6 +1,6 @@
 """CUDA graphs."""
 
-from isthmus_migrate.rules.stays import StaysRule
+from isthmus_migrate.rules.manual_rule import StaysRule
 
 
 class CudaGraphs(StaysRule):

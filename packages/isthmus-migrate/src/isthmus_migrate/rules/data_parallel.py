@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from isthmus_migrate.rules.rule import is_read
 from isthmus_migrate.rules.scripts.ddp.plan import find_distributed_use, plan
 from isthmus_migrate.rules.scripts.program import NotRecognised, Program
-from isthmus_migrate.rules.whole import WholeRule
+from isthmus_migrate.rules.source_rule import WholeRule
+from isthmus_migrate.source.cuda_branches import guarded_nodes
 from isthmus_migrate.source.findings import Finding
-from isthmus_migrate.source.guarded import guarded_nodes
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.questions import is_portable
 

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 
 from isthmus_migrate.rules import comparison_edits
-from isthmus_migrate.rules.decided import find_decided
+from isthmus_migrate.rules.device_branches import find_decided
 from isthmus_migrate.rules.device_choice import compares_device
 from isthmus_migrate.rules.draft import AND, Draft
 from isthmus_migrate.rules.rule import Rule, is_read
+from isthmus_migrate.source.cuda_branches import is_asserted, stays
 from isthmus_migrate.source.findings import Finding
-from isthmus_migrate.source.guarded import is_asserted, stays
 from isthmus_migrate.source.module import Module
-from isthmus_migrate.source.packed import is_packed
+from isthmus_migrate.source.packed_sequences import is_packed
 from isthmus_migrate.source.strings import is_cuda, names_cuda, text
 from isthmus_migrate.source.verdicts import Use, Verdict, place_of
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 from isthmus_migrate.rules import mocks
 from isthmus_migrate.rules.functions import is_annotation
+from isthmus_migrate.rules.manual_rule import longest_known_prefix, whole_names
 from isthmus_migrate.rules.rule import Rule, in_words
-from isthmus_migrate.rules.stays import longest_known_prefix, whole_names
 from isthmus_migrate.source import words
+from isthmus_migrate.source.cuda_assignments import find_reassigned
 from isthmus_migrate.source.cuda_names import look_up
 from isthmus_migrate.source.findings import Finding
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
-from isthmus_migrate.source.reassigned import find_reassigned
 from isthmus_migrate.source.strings import text
 from isthmus_migrate.source.verdicts import Steers
 

@@ -4,10 +4,10 @@ import ast
 
 from isthmus_migrate.rules.draft import OR, Draft
 from isthmus_migrate.rules.functions import FunctionRule, add_guard, advised, needs_guard
-from isthmus_migrate.source.assigned import fields
+from isthmus_migrate.source.assignments import fields
+from isthmus_migrate.source.cuda_branches import rejects
 from isthmus_migrate.source.cuda_names import CAPABILITY, CudaName, Guard
 from isthmus_migrate.source.findings import Finding
-from isthmus_migrate.source.guarded import rejects
 from isthmus_migrate.source.module import Module
 
 _PROPERTIES = "{module}.get_device_properties"

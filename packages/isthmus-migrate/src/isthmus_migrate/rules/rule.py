@@ -11,9 +11,9 @@ from isthmus_migrate.rules import mocks
 from isthmus_migrate.rules.draft import Draft
 from isthmus_migrate.rules.probes import enclosing_probe
 from isthmus_migrate.source import versions
+from isthmus_migrate.source.cuda_assignments import depends
 from isthmus_migrate.source.findings import Finding, Severity
 from isthmus_migrate.source.module import Module
-from isthmus_migrate.source.reassigned import depends
 from isthmus_migrate.source.regions import region
 from isthmus_migrate.source.verdicts import place_of
 

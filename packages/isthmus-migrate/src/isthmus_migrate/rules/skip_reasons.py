@@ -4,7 +4,7 @@ import ast
 import re
 
 from isthmus_migrate.source.calls import last_name
-from isthmus_migrate.source.guarded import SKIPS, decision
+from isthmus_migrate.source.cuda_branches import SKIPS, decision
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.strings import text
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from isthmus_migrate.rules.draft import Draft
 from isthmus_migrate.rules.functions import FunctionRule, add_guard, is_type, needs_guard
-from isthmus_migrate.source.assigned import fields
+from isthmus_migrate.source.assignments import fields
 from isthmus_migrate.source.cuda_names import HANDLES, CudaName, Guard
 from isthmus_migrate.source.findings import Finding, Severity
 from isthmus_migrate.source.module import Module

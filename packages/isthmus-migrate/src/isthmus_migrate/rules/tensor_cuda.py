@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from isthmus_migrate.rules.draft import ATOM, TERNARY, Draft
 from isthmus_migrate.rules.map_location import moves_storage
 from isthmus_migrate.rules.rule import Rule
-from isthmus_migrate.source.assigned import assigned_values
+from isthmus_migrate.source.assignments import assigned_values
 from isthmus_migrate.source.conditions import conditions
 from isthmus_migrate.source.findings import Finding
 from isthmus_migrate.source.indices import (

@@ -5,11 +5,11 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from isthmus_migrate.source.assigned import assigned_values
+from isthmus_migrate.source.assignments import assigned_values
 from isthmus_migrate.source.blocks import leaves, place
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.constants import is_own_type
-from isthmus_migrate.source.guarded import SKIPS, stays
+from isthmus_migrate.source.cuda_branches import SKIPS, stays
 from isthmus_migrate.source.indices import is_integer
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS, Function

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus_migrate.source.assigned import bindings
+from isthmus_migrate.source.assignments import bindings
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.strings import is_formatted, names_cuda

@@ -11,8 +11,8 @@ from isthmus_migrate.source.edits import Edit, Lines
 from isthmus_migrate.source.files import Source
 from isthmus_migrate.source.findings import Finding, Severity
 from isthmus_migrate.source.names import Index, Names, index
-from isthmus_migrate.source.scripted import Definition, scripted_functions
 from isthmus_migrate.source.surroundings import ALONE, Surroundings
+from isthmus_migrate.source.torchscript import Definition, scripted_functions
 
 Node = TypeVar("Node", bound=ast.AST)
 _SINGLE = re.compile(r"(?<!['\w])'[^'\"\n]+'(?!')")

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 
 from isthmus_migrate.source import cuda_names
-from isthmus_migrate.source.assigned import assigned_values
+from isthmus_migrate.source.assignments import assigned_values
 from isthmus_migrate.source.conditions import Condition, implies_accelerator, implies_cuda
-from isthmus_migrate.source.guarded import arms, guarded_nodes, is_asserted, rejects
+from isthmus_migrate.source.cuda_branches import arms, guarded_nodes, is_asserted, rejects
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
 from isthmus_migrate.source.questions import names_type

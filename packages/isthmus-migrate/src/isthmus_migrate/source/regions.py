@@ -13,8 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from isthmus_migrate.source.blocks import runs_with
+from isthmus_migrate.source.cuda_branches import (
+    asks_cuda,
+    decision,
+    guarded_nodes,
+    keeps_cuda,
+    places_on_device,
+)
 from isthmus_migrate.source.cuda_only import is_below, is_graph, is_heart
-from isthmus_migrate.source.guarded import asks_cuda, decision, guarded_nodes, keeps_cuda, places_on_device
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
 from isthmus_migrate.source.registrations import is_for_cuda

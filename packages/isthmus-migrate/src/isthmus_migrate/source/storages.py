@@ -4,7 +4,7 @@ import ast
 import functools
 from collections.abc import Collection, Iterator
 
-from isthmus_migrate.source.assigned import Variable, assigned_values, variable
+from isthmus_migrate.source.assignments import Variable, assigned_values, variable
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.module import Module
 

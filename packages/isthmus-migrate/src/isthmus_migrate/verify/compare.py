@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isthmus_migrate.verify import printed, saved
+from isthmus_migrate.verify import file_comparison, text_comparison
 from isthmus_migrate.verify.record import Record
 from isthmus_migrate.verify.run import Run
 from isthmus_migrate.verify.scale import EXACT, Reference, limits, relative_difference
@@ -38,8 +38,8 @@ def compare(original: Run, other: Run, references: Sequence[Reference] = ()) -> 
         _losses(pairs),
         _parameters(pairs),
         _random(pairs),
-        printed.compare(original, other, references),
-        saved.compare(original, other, references),
+        text_comparison.compare(original, other, references),
+        file_comparison.compare(original, other, references),
     ]
 
 
@@ -66,7 +66,7 @@ def compare_spread(original: Run, other: Run, references: Sequence[Reference] = 
     return [
         _losses([Pair(mine, mean, again, "")], SPREAD),
         _parameters(pairs, SPREAD),
-        printed.compare(original, other, references, SPREAD),
+        text_comparison.compare(original, other, references, SPREAD),
     ]
 
 

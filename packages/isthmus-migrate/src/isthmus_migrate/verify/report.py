@@ -10,12 +10,12 @@ from rich.table import Table
 
 from isthmus_common.tables import plain_table
 from isthmus_common.text import count
+from isthmus_common.units import GIB
 from isthmus_migrate.verify.run import Run
 from isthmus_migrate.verify.scale import MULTIPLE
 from isthmus_migrate.verify.session import Task, Verdict
 
 _SHOWN = 20  # residual references
-_GIB = 1 << 30
 
 
 def as_json(task: Task, verdict: Verdict) -> str:
@@ -141,7 +141,7 @@ def _run(facts: dict[str, Any]) -> list[str]:
         "/".join(map(str, facts["optimizer_steps"])) or "0",
         f"{facts['seconds']:.1f}",
         f"{facts['step_seconds']:.3f}",
-        f"{facts['host_peak_bytes'] / _GIB:.2f}",
-        "-" if device is None else f"{device / _GIB:.2f}",
+        f"{facts['host_peak_bytes'] / GIB:.2f}",
+        "-" if device is None else f"{device / GIB:.2f}",
         "-" if fallbacks is None else ", ".join(f"{name} ({n})" for name, n in fallbacks.items()) or "0",
     ]

@@ -103,7 +103,7 @@ class Case:
         outputs: in the order of ``schema.outputs``; None if an output mask excludes the output.
         written: new values of the arguments that the operator writes.
         tolerance: tolerance of float results.
-        output_layout: layout of the outputs, of :mod:`isthmus.opset.derived.layouts`.
+        output_layout: layout of the outputs, of :mod:`isthmus.opset.derivation.layouts`.
     """
 
     id: str

@@ -48,7 +48,7 @@ Thorough = Annotated[
 def _one_line() -> Iterator[None]:
     """Print usage errors as one line and exit with 2."""
     from isthmus.conformance.golden import GoldenError
-    from isthmus.conformance.known import KnownFailureError
+    from isthmus.conformance.known_failures import KnownFailureError
     from isthmus.conformance.processes import WorkerError
     from isthmus.conformance.report import ReportError
     from isthmus.conformance.selection import UsageError

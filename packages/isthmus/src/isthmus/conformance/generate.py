@@ -19,7 +19,7 @@ from isthmus.conformance import golden
 from isthmus.conformance.selection import matching, split
 from isthmus.opset import operator as spec
 from isthmus.opset import reference, sampling
-from isthmus.opset.derived import cases_of
+from isthmus.opset.derivation import cases_of
 from isthmus.opset.rules import RuleError
 from isthmus.opset.tiers import tiers_of
 

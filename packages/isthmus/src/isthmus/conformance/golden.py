@@ -68,7 +68,7 @@ class OperatorEntry:
         cases: number of its cases.
         tiers: "core" and names of models, sorted.
         random: whether its results follow a law.
-        derived: number of those that are derived (:mod:`isthmus.opset.derived`).
+        derived: number of those that are derived (:mod:`isthmus.opset.derivation`).
         rejected: number of derived calls that PyTorch rejected, which are not cases.
     """
 

@@ -17,7 +17,7 @@ from isthmus.conformance.arrays import Array
 from isthmus.conformance.calling import Placed
 from isthmus.conformance.golden import Tensor
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.layouts import ALL
+from isthmus.opset.derivation.layouts import ALL
 
 GUARD = 256  # bytes between two tensors
 EDGE = 64 << 10  # bytes before the first tensor and after the last
@@ -62,7 +62,7 @@ class Slot:
 
     @classmethod
     def of_output(cls, label: str, dtype: str, shape: tuple[int, ...], layout: str = "contiguous") -> Slot:
-        """Make the slot of an output in a layout of :mod:`isthmus.opset.derived.layouts`."""
+        """Make the slot of an output in a layout of :mod:`isthmus.opset.derivation.layouts`."""
         extent, strides, offset = ALL[layout].place(shape)
         return cls(label, dtype, shape, strides, offset, None, True, extent * dt.DTYPES[dtype].numpy.itemsize)
 

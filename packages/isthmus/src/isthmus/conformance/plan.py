@@ -13,7 +13,7 @@ from isthmus.conformance.judge import rounded
 from isthmus.conformance.memory import Image, Slot
 from isthmus.drivers.libraries import LoadedOperator
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.layouts import STRIDED as STRIDED_LAYOUTS
+from isthmus.opset.derivation.layouts import STRIDED as STRIDED_LAYOUTS
 from isthmus.opset.library import IN_PLACE, MIXED, STRIDED
 from isthmus.opset.schema import Argument, Schema
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import isthmus
 from isthmus import opset
-from isthmus.conformance import known
+from isthmus.conformance import known_failures
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import GoldenError, Reader
 from isthmus.conformance.processes import Job, WorkerProcess, serve_all
@@ -100,7 +100,7 @@ class Runner:
         self, options: Options, golden: Reader | Callable[[], Reader], done: Callable[[CaseResult], None]
     ) -> None:
         self._options, self._golden, self._report = options, golden, done
-        self._known: list[known.KnownFailure] = []
+        self._known: list[known_failures.KnownFailure] = []
         self._candidate = candidate(options.driver)
         self._through = options.through or self._found_through()
         if options.libraries and self._through == "pytorch":
@@ -121,7 +121,7 @@ class Runner:
             KnownFailureError: the file of known failures is invalid.
         """
         names = [*opset.records(), *(f"driver::{case.function}" for case in driver_cases())]
-        self._known = known.load(self._candidate.known_failures, names, self._through)
+        self._known = known_failures.load(self._candidate.known_failures, names, self._through)
         if isinstance(self._golden, Reader):
             select(self._golden, self._options.operators, self._options.tier)
         worker = self._worker("kernels")
@@ -142,7 +142,7 @@ class Runner:
         narrowed = self._options.operators or self._options.tier or self._options.libraries
         ran = {result.operator for result in run.results if result.case}
         complete = ran if narrowed else functions | set(golden.operators)
-        return known.stale_entries(
+        return known_failures.stale_entries(
             self._applicable_failures(run), run.results, complete, functions | set(opset.operators())
         )
 
@@ -220,7 +220,7 @@ class Runner:
         }
         return WorkerProcess(setup, threads)
 
-    def _applicable_failures(self, run: Run) -> list[known.KnownFailure]:
+    def _applicable_failures(self, run: Run) -> list[known_failures.KnownFailure]:
         """Return the known failures of the run's machine, once its libraries are described."""
         return [entry for entry in self._known if entry.applies(run.head)]
 
@@ -228,7 +228,7 @@ class Runner:
         entries = self._applicable_failures(run)
 
         def done(result: CaseResult) -> None:
-            known.mark(entries, result)
+            known_failures.mark(entries, result)
             run.results.append(result)
             self._report(result)
 

@@ -24,8 +24,8 @@ from isthmus_common.finding import (
     run_check,
     warning,
 )
+from isthmus_common.units import GIB
 
-_GIB = 1 << 30
 _FIX = "fix the errors reported here and above, or select another driver with ISTHMUS_DRIVER"
 _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
 
@@ -214,7 +214,7 @@ def _devices() -> Iterator[Finding]:
     for index in range(torch.accelerator.device_count()):
         free, total = torch.accelerator.get_memory_info(index)
         name = module.get_device_name(index)
-        yield ok("device", f"{index}: {name}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free")
+        yield ok("device", f"{index}: {name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free")
 
 
 def _computation() -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from isthmus.launch.ranks import Ranks
 from isthmus.launch.run import Job, JobError
 from isthmus.stand_ins.provide import PROVIDED
 from isthmus_common.options import tables
-from isthmus_common.own import PACKAGES
+from isthmus_common.package_folders import PACKAGES
 
 # --nproc runs scripts and modules only.
 USAGE = """\

@@ -14,11 +14,11 @@ from isthmus import options
 from isthmus.launch import counts
 from isthmus.launch.counts import Counts
 from isthmus_common import text
+from isthmus_common.units import format_size
 
 if TYPE_CHECKING:
     from isthmus.shim.accelerator import Accelerator
 
-_GIB = 1 << 30
 _SHOWN_ROUTES = {
     "delegate": "delegate",
     "kernel": "kernel",
@@ -160,7 +160,7 @@ def print_end() -> None:
 
 def _size(count: int) -> str:
     """Bytes in GiB, and in MiB below one."""
-    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / (1 << 20):.1f} MiB"
+    return format_size(count, ("MiB", "GiB"))
 
 
 def _operators(operators: dict[str, str]) -> str:

@@ -17,10 +17,10 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from isthmus.launch import lines, process
-from isthmus.shim import answers, import_hook, rewrite, shown, source_text
+from isthmus.shim import answers, device_text, import_hook, rewrite, source_text
 from isthmus.stand_ins import provide
 
-_REWRITING = {each.__file__ for each in (answers, shown, source_text, rewrite)}
+_REWRITING = {each.__file__ for each in (answers, device_text, source_text, rewrite)}
 _HIDDEN = {__file__, *_REWRITING, import_hook.__file__, runpy.__file__}
 _FROZEN = ("<frozen runpy>", "<frozen importlib.")  # Python hides the latter itself, except from our loader
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.memory.trace import ALLOC, Trace, TraceError
-from isthmus_common import options
+from isthmus_common import units
 
 NO_LIMIT = 1 << 40  # bytes of a device that never runs out of memory
 _MOST = 1 << 60  # bytes of a device; the core counts in int64
@@ -132,7 +132,7 @@ def policies() -> list[str]:
 
 def parse_size(text: str) -> int:
     """Parse a size such as "80GiB", "1.5TiB" or "4096" to bytes. Raises TraceError."""
-    size = options.parse_size(text.replace(" ", ""))
+    size = units.parse_size(text.replace(" ", ""))
     if not size:
         raise TraceError(f"{text}: not a size; give bytes or a number with KiB, MiB, GiB, TiB, such as 80GiB")
     if not 1 <= size <= _MOST:

@@ -6,10 +6,10 @@ import numpy as np
 
 from isthmus.memory.replay import Outcome
 from isthmus.memory.trace import ALLOC, FREE, USE, Trace
+from isthmus_common import units
 from isthmus_common.tables import aligned
 from isthmus_common.text import count
 
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
 _HEAD = (
     "trace|allocator|live {unit}|reserved|step 1: reserved/live|then: reserved/live|fragmentation|"
     "ns/event|driver calls"
@@ -17,14 +17,15 @@ _HEAD = (
 
 
 def unit_for(size: int) -> tuple[str, int]:
-    """Return name and bytes of the largest unit not larger than size, or the smallest unit."""
-    return next((unit for unit in _UNITS if unit[1] <= size), _UNITS[-1])
+    """Return name and bytes of the largest unit up to GiB not larger than size, or the smallest unit."""
+    name, scale = units.unit_for(size, ("B", "KiB", "MiB", "GiB"))
+    return "bytes" if name == "B" else name, scale
 
 
 def columns(outcomes: Sequence[Outcome]) -> list[list[str]]:
     """Return rows of cells, the head first; sizes are in the unit of the smallest live peak."""
     peaks = [outcome.live_peak for outcome in outcomes if outcome.out_of_memory < 0 and outcome.live_peak]
-    name, unit = unit_for(min(peaks, default=_UNITS[0][1]))
+    name, unit = unit_for(min(peaks, default=units.GIB))
     head = [cell.format(unit=name) for cell in _HEAD]
     return [head, *(_cells(outcome, unit) for outcome in outcomes)]
 
@@ -56,7 +57,7 @@ def describe(trace: Trace) -> str:
     counts = {kind: int(np.count_nonzero(trace.kind == kind)) for kind in (ALLOC, FREE, USE)}
     streams = len(np.unique(trace.stream[trace.kind == ALLOC]))
     highest = trace.live_peaks()
-    name, unit = unit_for(max(highest, default=_UNITS[0][1]))
+    name, unit = unit_for(max(highest, default=units.GIB))
     peaks = ", ".join(f"{peak / unit:.2f}" for peak in highest) or "none"
     separate = f"; streams apart {trace.separate_peak() / unit:.2f}" if streams > 1 else ""
     return "\n".join(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from isthmus.shim import cuda_answers, rules
+from isthmus.shim import cuda_differences, rules
 from isthmus.shim.accelerator import Accelerator
 from isthmus.shim.devices import instead
 from isthmus_common.patches import Scope
@@ -23,7 +23,7 @@ _PRIVATE = (
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
     """Redirect ``torch.cuda`` and its submodules to the accelerator."""
-    answers = cuda_answers.answers(accelerator)
+    answers = cuda_differences.answers(accelerator)
     for name in [*torch.cuda.__all__, *_PRIVATE, *rules.CUDA_REFUSED]:
         if name not in rules.CUDA_SUBMODULES:
             _install_name(scope, accelerator, answers, name)
@@ -32,7 +32,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     )
     scope.replace(
         "torch.backends.cuda.is_built",
-        lambda original: lambda: not cuda_answers.called_by_pytorch() or original(),
+        lambda original: lambda: not cuda_differences.called_by_pytorch() or original(),
         "scripts check it before torch.cuda",
     )
     _install_nvtx(scope)
@@ -48,7 +48,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         lambda _: lambda: False,
         "the accelerator supports mixed precision",
     )
-    scope.replace("torch.cuda.nccl.version", lambda _: cuda_answers.nccl_version, "NCCL is not needed")
+    scope.replace("torch.cuda.nccl.version", lambda _: cuda_differences.nccl_version, "NCCL is not needed")
     scope.replace(
         "torch.cuda.nccl.is_available", lambda _: lambda tensors: False, "DataParallel reduces without NCCL"
     )
@@ -117,7 +117,9 @@ def refuse(accelerator: Accelerator, what: str, why: str) -> Callable[..., Any]:
 def _install_nvtx(scope: Scope) -> None:
     for name in rules.NVTX_NO_OPS:
         scope.replace(
-            f"torch.cuda.nvtx.{name}", lambda _: cuda_answers.nvtx, "NVTX ranges are for NVIDIA's profiler"
+            f"torch.cuda.nvtx.{name}",
+            lambda _: cuda_differences.nvtx,
+            "NVTX ranges are for NVIDIA's profiler",
         )
 
 
@@ -156,7 +158,7 @@ def _install_bindings(scope: Scope, accelerator: Accelerator) -> None:
     }
     stream = getattr(accelerator.module, "Stream", None)
     if stream is not None and issubclass(stream, torch.Stream):
-        functions |= cuda_answers.stream_bindings(accelerator.module)
+        functions |= cuda_differences.stream_bindings(accelerator.module)
     else:
         functions["_cuda_getCurrentRawStream"] = lambda device: 0
     for name, function in functions.items():
@@ -168,7 +170,7 @@ def _install_profiler(scope: Scope) -> None:
     for name in ("start", "stop"):
         scope.replace(
             f"torch.cuda.profiler.{name}",
-            lambda _: cuda_answers.profiler,
+            lambda _: cuda_differences.profiler,
             "starts and stops NVIDIA's profiler",
         )
 

@@ -10,7 +10,7 @@ import torch
 
 from isthmus.shim import symmetric_memory
 from isthmus.shim.accelerator import Accelerator
-from isthmus.shim.cuda_answers import called_by_pytorch
+from isthmus.shim.cuda_differences import called_by_pytorch
 from isthmus_common.patches import Scope
 
 _C10D = "torch.distributed.distributed_c10d"

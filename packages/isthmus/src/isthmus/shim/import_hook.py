@@ -17,7 +17,7 @@ from typing import Any
 
 from isthmus.shim import names
 from isthmus.shim.rewrite import compile_source, parse_module, worth_parsing
-from isthmus_common import own
+from isthmus_common import package_folders
 from isthmus_common.patches import Scope
 
 
@@ -28,7 +28,7 @@ def _installed_folders() -> tuple[Path, ...]:
     folders = [sysconfig.get_path(name) for name in names]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
     paths = [Path(folder) for folder in folders]
-    paths += map(Path, own.folders())
+    paths += map(Path, package_folders.folders())
     return (*paths, *(path.resolve() for path in paths))
 
 

@@ -2,9 +2,9 @@
 
 import builtins
 
-from isthmus.shim import answers, rewrite, shown, source_text
+from isthmus.shim import answers, device_text, rewrite, source_text
 
-NAMES = {**answers.NAMES, **shown.NAMES, **source_text.NAMES}
+NAMES = {**answers.NAMES, **device_text.NAMES, **source_text.NAMES}
 
 
 def offer() -> None:

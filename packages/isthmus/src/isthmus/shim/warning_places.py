@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from isthmus_common import own
+from isthmus_common import package_folders
 from isthmus_common.patches import Scope
 
 
@@ -61,7 +61,7 @@ def _relocating(original: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _is_ours(path: str) -> bool:
-    return path.startswith(own.folders())
+    return path.startswith(package_folders.folders())
 
 
 def _frame_of(message: Any) -> FrameType | None:

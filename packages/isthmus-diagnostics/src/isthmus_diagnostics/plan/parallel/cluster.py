@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus_common.files import write_file
-from isthmus_common.options import parse_size
+from isthmus_common.units import parse_size
 from isthmus_diagnostics.plan.files import PlanError
 
 # Bytes that a rank sends, over those of the whole tensor: Thakur et al., 2005, ring algorithms.

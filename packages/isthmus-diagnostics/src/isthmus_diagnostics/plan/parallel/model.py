@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from isthmus_common.training.model_arguments import option_numbers
 from isthmus_diagnostics.plan.files import PlanError
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -144,11 +143,11 @@ def megatron(text: str) -> Model:
         ValueError: the text has no options.
     """
 
-    def option(name: str, default: int | None = None, kind: Callable[[str], int] = int) -> int:
-        found = re.search(rf"--{name}[=\s]+(\d+)", text)
-        if not found and default is None:
+    def option(name: str, default: int | None = None) -> int:
+        found = next(iter(option_numbers(text, name)), default)
+        if found is None:
             raise KeyError(f"--{name}")
-        return kind(found[1]) if found else int(default or 0)
+        return found
 
     if "--num-layers" not in text:
         raise ValueError("neither JSON nor options of Megatron such as --num-layers 32")

@@ -8,13 +8,13 @@ from typing import Any
 
 from isthmus_common.tables import aligned
 from isthmus_common.text import count
+from isthmus_common.units import GIB
 from isthmus_diagnostics.plan.parallel import memory, speed
 from isthmus_diagnostics.plan.parallel.cluster import Cluster
 from isthmus_diagnostics.plan.parallel.layouts import Layout, layouts, problem
 from isthmus_diagnostics.plan.parallel.memory import Memory
 from isthmus_diagnostics.plan.parallel.model import Model
 
-_GIB = 1 << 30
 HEAD = "rank TP PP VPP CP EP DP micro recompute".split()
 
 
@@ -137,4 +137,4 @@ def _cells(layout: Layout) -> Sequence[str]:
 
 
 def _gib(size: float) -> str:
-    return f"{size / _GIB:.3g}" if size < 100 * _GIB else f"{size / _GIB:.0f}"
+    return f"{size / GIB:.3g}" if size < 100 * GIB else f"{size / GIB:.0f}"

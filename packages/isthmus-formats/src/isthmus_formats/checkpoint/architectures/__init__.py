@@ -1,7 +1,7 @@
 """Architectures: the parameters of a model from its Hugging Face configuration, and their names there.
 
 An architecture is one file of this folder with three names: ``TYPES``, the values of ``model_type`` it serves;
-``NAMES``, the table of its names in Hugging Face files (see :mod:`isthmus_formats.checkpoint.names`); and
+``NAMES``, the table of its names in Hugging Face files (see :mod:`isthmus_formats.checkpoint.name_tables`); and
 ``parameters(config)``. It is found without registration.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.layout import Parameter
-from isthmus_formats.checkpoint.names import Rule, table
+from isthmus_formats.checkpoint.name_tables import Rule, table
 
 Config = Mapping[str, Any]
 

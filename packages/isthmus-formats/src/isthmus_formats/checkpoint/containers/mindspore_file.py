@@ -15,7 +15,7 @@ from zlib import crc32
 import torch
 
 from isthmus_formats.checkpoint.containers import protobuf
-from isthmus_formats.checkpoint.containers.stored import Stored, Unsupported, check_end, size
+from isthmus_formats.checkpoint.containers.file_tensors import Stored, Unsupported, check_end, size
 from isthmus_formats.checkpoint.errors import CheckpointError
 
 _DTYPES = {

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import torch
 
-from isthmus_formats.checkpoint.containers.stored import (
+from isthmus_formats.checkpoint.containers.file_tensors import (
     DTYPE_NAMES,
     DTYPES,
     Stored,

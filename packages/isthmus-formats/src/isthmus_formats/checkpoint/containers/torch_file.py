@@ -14,7 +14,7 @@ import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals, skip_data
 
 from isthmus_common.text import first_line
-from isthmus_formats.checkpoint.containers.stored import Loaded, Readable, Stored, Unsupported
+from isthmus_formats.checkpoint.containers.file_tensors import Loaded, Readable, Stored, Unsupported
 from isthmus_formats.checkpoint.errors import CheckpointError
 
 # Modules whose classes describe a training run. Their objects are read as Inert: nothing of them is executed.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from isthmus_formats.checkpoint.architectures import Config, Model, read_config
-from isthmus_formats.checkpoint.containers.stored import DTYPE_NAMES, Readable, Stored
+from isthmus_formats.checkpoint.containers.file_tensors import DTYPE_NAMES, Readable, Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.layout import Layout, Piece
 

@@ -22,7 +22,7 @@ import torch
 from isthmus_common.files import write_file
 from isthmus_formats.checkpoint.architectures import Model
 from isthmus_formats.checkpoint.containers import torch_file
-from isthmus_formats.checkpoint.containers.stored import Assembled, Readable, Stored, name_of
+from isthmus_formats.checkpoint.containers.file_tensors import Assembled, Readable, Stored, name_of
 from isthmus_formats.checkpoint.containers.torch_file import Inert
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats import megatron
@@ -30,7 +30,7 @@ from isthmus_formats.checkpoint.formats.base import Format, Key, Options, Shapes
 from isthmus_formats.checkpoint.formats.huggingface import HuggingFace
 from isthmus_formats.checkpoint.formats.megatron_arguments import arguments, hint
 from isthmus_formats.checkpoint.layout import Bounds, Layout, Piece, whole_slice
-from isthmus_formats.checkpoint.names import Rule, fused
+from isthmus_formats.checkpoint.name_tables import Rule, fused
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint import metadata as dcp

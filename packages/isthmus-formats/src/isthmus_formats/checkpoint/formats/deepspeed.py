@@ -17,7 +17,7 @@ import torch
 from isthmus_common.files import make_folder, write_file
 from isthmus_formats.checkpoint.architectures import Model
 from isthmus_formats.checkpoint.containers import torch_file
-from isthmus_formats.checkpoint.containers.stored import Readable, Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Readable, Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Key, Options, Shapes, Tensors, ranks
 from isthmus_formats.checkpoint.formats.huggingface import HuggingFace

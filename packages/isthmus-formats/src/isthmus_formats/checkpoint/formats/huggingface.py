@@ -10,11 +10,11 @@ from pathlib import Path
 from isthmus_common.files import write_file
 from isthmus_formats.checkpoint.architectures import Model
 from isthmus_formats.checkpoint.containers import safetensors_file, torch_file
-from isthmus_formats.checkpoint.containers.stored import Readable, Stored, size
+from isthmus_formats.checkpoint.containers.file_tensors import Readable, Stored, size
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, read_json
 from isthmus_formats.checkpoint.layout import Layout, Piece, whole_slice
-from isthmus_formats.checkpoint.names import Fused, fused
+from isthmus_formats.checkpoint.name_tables import Fused, fused
 
 
 class HuggingFace(Format):

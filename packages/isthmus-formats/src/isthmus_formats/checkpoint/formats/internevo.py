@@ -13,13 +13,13 @@ import torch
 from isthmus_formats.checkpoint.architectures import Model
 from isthmus_formats.checkpoint.architectures.decoder import sliding_window
 from isthmus_formats.checkpoint.containers import torch_file
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats import meta
 from isthmus_formats.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
 from isthmus_formats.checkpoint.formats.megatron import check
 from isthmus_formats.checkpoint.layout import Layout, Piece, Place, places, shard
-from isthmus_formats.checkpoint.names import Rule, fused, table
+from isthmus_formats.checkpoint.name_tables import Rule, fused, table
 from isthmus_formats.checkpoint.rope import rope
 
 _FUSED = table("layers.{layer}.attention.wqkv.* = attention.q.* attention.k.* attention.v.* | grouped")

@@ -12,12 +12,12 @@ from pathlib import Path
 from isthmus_common.files import make_folder, write_file
 from isthmus_formats.checkpoint.architectures import Model
 from isthmus_formats.checkpoint.containers import torch_file
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
 from isthmus_formats.checkpoint.formats.megatron_arguments import arguments, check_saved, hint
 from isthmus_formats.checkpoint.layout import Layout, Piece, Place, places, shard
-from isthmus_formats.checkpoint.names import Rule, fused, table
+from isthmus_formats.checkpoint.name_tables import Rule, fused, table
 
 _TRANSFORMER_ENGINE = """
 embedding.word_embeddings.weight = embedding.weight

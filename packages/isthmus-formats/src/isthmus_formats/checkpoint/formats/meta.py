@@ -14,7 +14,7 @@ from isthmus_common.files import write_file
 from isthmus_formats.checkpoint.architectures import Config, Model
 from isthmus_formats.checkpoint.architectures.decoder import head_size, sliding_window
 from isthmus_formats.checkpoint.containers import torch_file
-from isthmus_formats.checkpoint.containers.stored import Stored
+from isthmus_formats.checkpoint.containers.file_tensors import Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import (
     Format,
@@ -27,7 +27,7 @@ from isthmus_formats.checkpoint.formats.base import (
 )
 from isthmus_formats.checkpoint.formats.megatron import check
 from isthmus_formats.checkpoint.layout import Layout, Piece, shard
-from isthmus_formats.checkpoint.names import fused, table
+from isthmus_formats.checkpoint.name_tables import fused, table
 from isthmus_formats.checkpoint.rope import Rope, rope
 
 RULES = table("""

@@ -15,12 +15,12 @@ from isthmus_common.files import make_folder
 from isthmus_formats.checkpoint import strategy as strategies
 from isthmus_formats.checkpoint.architectures import Model
 from isthmus_formats.checkpoint.containers import mindspore_file, safetensors_file
-from isthmus_formats.checkpoint.containers.stored import Assembled, Readable, Stored, Unsupported
+from isthmus_formats.checkpoint.containers.file_tensors import Assembled, Readable, Stored, Unsupported
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors, by_file
 from isthmus_formats.checkpoint.formats.megatron import check
 from isthmus_formats.checkpoint.layout import Bounds, Layout, Piece, Slice, places, whole_slice
-from isthmus_formats.checkpoint.names import Fused, Rule, fused, table
+from isthmus_formats.checkpoint.name_tables import Fused, Rule, fused, table
 from isthmus_formats.checkpoint.strategy import Item, Strategy
 
 _LEGACY = """

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TextIO
 import torch
 
 from isthmus import _C, options
-from isthmus_common import own
+from isthmus_common import package_folders
 
-_OURS = (str(Path(torch.__file__).parent), *own.folders())
+_OURS = (str(Path(torch.__file__).parent), *package_folders.folders())
 _UNKNOWN = "unknown (before recording, or on a thread without Python)"
 
 

@@ -8,7 +8,7 @@ import torch
 
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
-from isthmus_common.text import format_size
+from isthmus_common.units import format_size
 
 
 def memory_stats(device: DeviceLike = None) -> OrderedDict[str, Any]:

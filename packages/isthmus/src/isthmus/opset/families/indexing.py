@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.layouts import expanded
+from isthmus.opset.derivation.layouts import expanded
 from isthmus.opset.operator import EXACT, Operator, Tolerance, accumulated, op
 from isthmus.opset.sampling import Array, Case, Maker, place
 

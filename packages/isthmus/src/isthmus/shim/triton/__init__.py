@@ -25,14 +25,21 @@ def install(scope: Scope, device_type: str) -> None:
         reason = "two backends answer: CUDA's, through torch.cuda, and the accelerator's"
         scope.set(module.driver, "_active", backend.driver(), "triton.runtime.driver.active", reason)
     elif _is_host_addressable(device_type):
-        from isthmus.shim.triton import arithmetic, compiled, host_driver, launch, libdevice, rewritten
+        from isthmus.shim.triton import (
+            arithmetic,
+            host_driver,
+            interpreter_source,
+            launch,
+            libdevice,
+            torch_compile,
+        )
 
-        rewritten.install(scope)
+        interpreter_source.install(scope)
         launch.install(scope)
         host_driver.install(scope)
         arithmetic.install(scope)
         libdevice.install(scope)
-        compiled.install(scope)
+        torch_compile.install(scope)
     else:
         _refuse(scope, device_type)
 

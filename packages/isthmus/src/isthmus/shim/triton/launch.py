@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isthmus import _C
 from isthmus.drivers.libdevice import lock
-from isthmus.shim.triton.rewritten import interpreted
+from isthmus.shim.triton.interpreter_source import interpreted
 from isthmus_common.patches import Scope
 from isthmus_common.progress import say
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import (
+from isthmus.opset.derivation.calls import (
     Arguments,
     Scope,
     arrays,
@@ -18,9 +18,9 @@ from isthmus.opset.derived.calls import (
     in_layouts,
     rank_of,
 )
-from isthmus.opset.derived.layouts import ALL, PACKED, laid
-from isthmus.opset.derived.lists import is_list, settings
-from isthmus.opset.derived.values import SETTINGS, marked
+from isthmus.opset.derivation.layouts import ALL, PACKED, laid
+from isthmus.opset.derivation.lists import is_list, settings
+from isthmus.opset.derivation.values import SETTINGS, marked
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.conformance.known import KnownFailure, KnownFailureError, load, mark, stale_entries
+from isthmus.conformance.known_failures import KnownFailure, KnownFailureError, load, mark, stale_entries
 from isthmus.conformance.results import FAILED, KNOWN, NOT_CLAIMED, PASSED, CaseResult
 from tests.helpers.conformance_jobs import conform, known_entry
 

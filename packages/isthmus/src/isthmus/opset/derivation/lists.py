@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, given_names, resize
-from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
-from isthmus.opset.derived.shapes import RANKS, SIZES, as_imprecise
+from isthmus.opset.derivation.calls import Arguments, Scope, arrays, given_names, resize
+from isthmus.opset.derivation.layouts import ALL, PACKED, expanded, laid
+from isthmus.opset.derivation.shapes import RANKS, SIZES, as_imprecise
 from isthmus.opset.sampling import Array, Case
 
 Shape = tuple[int, ...]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus_migrate.source import cuda_names, cuda_only
-from isthmus_migrate.source.assigned import assigned_values, bindings, find_reads
+from isthmus_migrate.source.assignments import assigned_values, bindings, find_reads
 from isthmus_migrate.source.blocks import leaves, statements_after
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.module import Module

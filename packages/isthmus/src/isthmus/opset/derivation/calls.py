@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.opset.derived.layouts import ALL, laid
+from isthmus.opset.derivation.layouts import ALL, laid
 from isthmus.opset.sampling import PERIOD, Array, Case, Maker, Values, contiguous_strides
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from isthmus_migrate.rules.rule import Rule
+from isthmus_migrate.source.cuda_branches import guarded_nodes
 from isthmus_migrate.source.findings import Finding
-from isthmus_migrate.source.guarded import guarded_nodes
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.verdicts import Use, Verdict, place_of
 

@@ -9,8 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import MOST, Arguments, Scope, change_tensors, elements, in_layouts, rank_of
-from isthmus.opset.derived.layouts import ALL
+from isthmus.opset.derivation.calls import (
+    MOST,
+    Arguments,
+    Scope,
+    change_tensors,
+    elements,
+    in_layouts,
+    rank_of,
+)
+from isthmus.opset.derivation.layouts import ALL
 from isthmus.opset.sampling import Array, Case, place
 
 _COPIES = (1, 2, 1, 2, 1, 1, 2)  # sizes of additional leading axes

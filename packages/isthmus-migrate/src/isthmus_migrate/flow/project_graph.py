@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from isthmus_migrate.flow import sinks
+from isthmus_migrate.flow.builtin_effects import ARGUMENTS
 from isthmus_migrate.flow.facts import ANY, REST, Call, Facts
 from isthmus_migrate.flow.graph import Graph
-from isthmus_migrate.flow.known import ARGUMENTS
 from isthmus_migrate.flow.symbols import Symbols
 from isthmus_migrate.source.verdicts import Use
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus_migrate.verify import printed
+from isthmus_migrate.verify import text_comparison
 from isthmus_migrate.verify.answers import Answers, answers
 from isthmus_migrate.verify.run import Run
 from isthmus_migrate.verify.scale import Array, Reference
@@ -65,14 +65,14 @@ def _add_file(
         return
     if isinstance(first, str) and isinstance(second, str):
         texts = [
-            (printed.Text(text.splitlines(), run.side.root), ulps)
+            (text_comparison.Text(text.splitlines(), run.side.root), ulps)
             for text, run, ulps in noisy
             if isinstance(text, str)
         ]
-        printed.add_text(
+        text_comparison.add_text(
             tally,
-            printed.Text(first.splitlines(), original.side.root),
-            printed.Text(second.splitlines(), other.side.root),
+            text_comparison.Text(first.splitlines(), original.side.root),
+            text_comparison.Text(second.splitlines(), other.side.root),
             texts,
             allowed,
             f"{name}, line {{}}",

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, change_tensors, elements, resize
+from isthmus.opset.derivation.calls import Arguments, Change, Scope, arrays, change_tensors, elements, resize
 from isthmus.opset.sampling import Array, Case, place
 
 _MOVED = 4  # more cases of operators that move data

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, change_tensors
-from isthmus.opset.derived.values import beyond_float, marked, only_moves, plain
+from isthmus.opset.derivation.calls import Arguments, Change, Scope, arrays, change_tensors
+from isthmus.opset.derivation.values import beyond_float, marked, only_moves, plain
 from isthmus.opset.sampling import Array, Case, place
 
 _INEXACT = 1 - 2.0**-26  # a factor after which float32 rounds a number

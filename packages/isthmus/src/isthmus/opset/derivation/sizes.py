@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import (
+from isthmus.opset.derivation.calls import (
     MOST,
     Arguments,
     Change,
@@ -19,7 +19,7 @@ from isthmus.opset.derived.calls import (
     in_layouts,
     resize,
 )
-from isthmus.opset.derived.layouts import ALL, PACKED, STRIDED, laid
+from isthmus.opset.derivation.layouts import ALL, PACKED, STRIDED, laid
 from isthmus.opset.rules import evaluate
 from isthmus.opset.sampling import Array, Case, place
 

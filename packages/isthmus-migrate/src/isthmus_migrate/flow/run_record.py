@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from isthmus_common import text
 from isthmus_migrate.source import parse
 from isthmus_migrate.source.files import File, Source, read
 from isthmus_migrate.source.surroundings import Surroundings
@@ -132,7 +133,7 @@ class _Record:
         for use, roles in _ROLES.items():
             for role in roles:
                 for function, count in found.sinks.get(role, {}).items():
-                    return Verdict(use, True, f"recorded run: reached {function} {_times(count)}")
+                    return Verdict(use, True, f"recorded run: reached {function} {text.count(count, 'time')}")
         if met := [role for role in found.compared if role in _ROLES[Use.DEVICE]]:
             return Verdict(Use.DEVICE, True, f"recorded run: compared with a {met[0]}")
         if found.executed and not found.is_device and self._is_complete:
@@ -149,7 +150,7 @@ class _Record:
                 continue
             for use, roles in _ROLES.items():
                 if role := next((each for each in side.roles if each in roles), None):
-                    said = f"recorded run: was a {role} {_times(found.executed)}"
+                    said = f"recorded run: was a {role} {text.count(found.executed, 'time')}"
                     yield place_of(operand), Verdict(use, True, said)
                     break
             else:
@@ -161,7 +162,7 @@ class _Record:
         found = self._places.get((place, "call"))
         if found is None or not found.members:
             return None
-        said = f"recorded run: called {', '.join(sorted(found.members))} {_times(found.executed)}"
+        said = f"recorded run: called {', '.join(sorted(found.members))} {text.count(found.executed, 'time')}"
         if all(name.startswith("torch.") for name in found.members):
             return frozenset(name.removesuffix(".cuda") for name in found.members), said
         names = {name.split(".")[-2] for name in found.members}
@@ -181,9 +182,5 @@ def _decides(found: Verdict, verdict: Verdict) -> bool:
     return not verdict.certain or (verdict.use is Use.WORD and found.use is not Use.WORD)
 
 
-def _times(number: int) -> str:
-    return f"{number} time{'' if number == 1 else 's'}"
-
-
 def _say_never_executed(executed: int) -> str:
-    return f"recorded run: was executed {_times(executed)}, {_NEVER}"
+    return f"recorded run: was executed {text.count(executed, 'time')}, {_NEVER}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isthmus.opset.derived.calls import Change, Scope, change_tensors, given_names
-from isthmus.opset.derived.layouts import expanded
+from isthmus.opset.derivation.calls import Change, Scope, change_tensors, given_names
+from isthmus.opset.derivation.layouts import expanded
 from isthmus.opset.sampling import Array, Case
 
 _BASES = 3

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isthmus.opset.derived.arguments import derive_repeated, layouts, narrow_indices, options, outputs
-from isthmus.opset.derived.axes import ranks
-from isthmus.opset.derived.calls import Scope, change_tensors
-from isthmus.opset.derived.combined import derive_combined
-from isthmus.opset.derived.expansions import expansions
-from isthmus.opset.derived.layouts import laid
-from isthmus.opset.derived.lists import is_list, lists, single_tensor_calls
-from isthmus.opset.derived.numbers import numbers
-from isthmus.opset.derived.shapes import is_free, same_shaped, shapes
-from isthmus.opset.derived.sizes import sizes
-from isthmus.opset.derived.values import derive_planted, derive_scaled, of_any_shape
+from isthmus.opset.derivation.arguments import derive_repeated, layouts, narrow_indices, options, outputs
+from isthmus.opset.derivation.axes import ranks
+from isthmus.opset.derivation.calls import Scope, change_tensors
+from isthmus.opset.derivation.combinations import derive_combined
+from isthmus.opset.derivation.expansions import expansions
+from isthmus.opset.derivation.layouts import laid
+from isthmus.opset.derivation.lists import is_list, lists, single_tensor_calls
+from isthmus.opset.derivation.numbers import numbers
+from isthmus.opset.derivation.shapes import is_free, same_shaped, shapes
+from isthmus.opset.derivation.sizes import sizes
+from isthmus.opset.derivation.values import derive_planted, derive_scaled, of_any_shape
 from isthmus.opset.operator import Operator
 from isthmus.opset.sampling import Case, Maker
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from isthmus_migrate.source.assigned import bindings
+from isthmus_migrate.source.assignments import bindings
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.module import Module
 

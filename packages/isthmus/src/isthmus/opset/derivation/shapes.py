@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import LARGE, Arguments, Scope, arrays, change_tensors, resize
-from isthmus.opset.derived.covering import covering_rows
-from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
+from isthmus.opset.derivation.calls import LARGE, Arguments, Scope, arrays, change_tensors, resize
+from isthmus.opset.derivation.covering import covering_rows
+from isthmus.opset.derivation.layouts import ALL, PACKED, expanded, laid
 from isthmus.opset.sampling import Array, Case, Values
 
 Shape = tuple[int, ...]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.arguments import DIMENSIONS, FIXED
-from isthmus.opset.derived.calls import Arguments, Change, Scope, change_tensors, in_layouts, rank_of
-from isthmus.opset.derived.layouts import ALL, STRIDED, laid
-from isthmus.opset.derived.lists import is_list
-from isthmus.opset.derived.sizes import elements_with, has_indices, replace_sizes, results_of, sizes_of
-from isthmus.opset.derived.values import only_moves
+from isthmus.opset.derivation.arguments import DIMENSIONS, FIXED
+from isthmus.opset.derivation.calls import Arguments, Change, Scope, change_tensors, in_layouts, rank_of
+from isthmus.opset.derivation.layouts import ALL, STRIDED, laid
+from isthmus.opset.derivation.lists import is_list
+from isthmus.opset.derivation.sizes import elements_with, has_indices, replace_sizes, results_of, sizes_of
+from isthmus.opset.derivation.values import only_moves
 from isthmus.opset.sampling import Array, Case
 
 _CASES = 24
