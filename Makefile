@@ -126,7 +126,7 @@ train: build
 	@$(BIN)/isthmus run examples/pretrain_llama.py --output runs/llama --save-interval 150 \
 	  --resume 150 --exit-iteration 160 --verify-resume
 
-# Long files start first (tests/conftest.py), so their order is kept.
+# Long files start first (conftest.py), so their order is kept.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 # Tests that hold on any chip, but those marked host.

@@ -1,7 +1,7 @@
 """The collective matrix: each operation of ``torch.distributed`` on a device, for each dtype and ReduceOp.
 
 Against a computation on the CPU from inputs that every rank can make; run_rank.py runs these on chips, and
-tests/ascend/ranks.py on NPUs.
+packages/isthmus-ascend/tests/runtime/ranks.py on NPUs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Cases of the Triton kernels: for each operator, calls of odd sizes, strides and dtypes.
 
-A process of its own runs them (tests/ops/test_triton.py): Triton reads TRITON_INTERPRET when it is imported.
+A process of its own runs them (packages/isthmus/tests/ops/test_triton.py): Triton reads TRITON_INTERPRET when it is
+imported.
 """
 
 from collections.abc import Callable, Iterable, Iterator

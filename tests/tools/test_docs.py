@@ -30,6 +30,7 @@ DOCS = ROOT / "docs"
 CHINESE = [ROOT / "README.zh.md", *sorted((DOCS / "zh").rglob("*.md"))]
 PAGES = [
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"),
+    *sorted(ROOT.glob("packages/*/README.md")),
     *(page for page in sorted(DOCS.rglob("*.md")) if not page.is_relative_to(DOCS / "zh")),
 ]
 GUIDES = [  # these are in Chinese too

@@ -24,7 +24,7 @@ BITS = {"int": 64, "int32": 32, "int8": 8}
 
 @cache
 def recorded_calls() -> dict[str, list[list[Any]]]:
-    """Return valid calls of each function: those of tests/ascend/test_opapi_*.py, run in a process of their own."""
+    """Return valid calls of each function: those of the tests test_opapi_*.py, run in a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calls.pt"
         tests = sorted(map(str, (ASCEND / "tests/runtime").glob("test_opapi_*.py")))

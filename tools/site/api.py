@@ -40,7 +40,9 @@ MODULES = (
         ("Library", "Context", "Unsupported"),
     ),
     Module(
-        "isthmus.drivers", "Find and describe drivers.", ("find", "installed", "Candidate", "DriverError")
+        "isthmus.drivers",
+        "Find and describe drivers.",
+        ("find", "installed_entry_points", "Candidate", "DriverError"),
     ),
     Module("isthmus.doctor", "Examine an environment."),
     Module("isthmus_migrate.rules.rule", "Rules of your own.", ("Rule",)),

@@ -428,6 +428,5 @@ def test_faults_of_a_lab(tmp_path: Path) -> None:
         assert found == {"host2 card 0": "cards: no answer within 45 s; "}
         change("heal")
         # Processes of cards are killed, and take a moment to end.
-        wait_until(
-            lambda: not any(network.processes(f"p{os.getpid()}-host{number}") for number in (1, 2, 3)), 10
-        )
+        spaces = [f"p{os.getpid()}-host{number}" for number in (1, 2, 3)]
+        wait_until(lambda: not [pid for space in spaces for pid in network.processes(space)], 10)

@@ -46,6 +46,7 @@ def put(folder: Path, rank: int, number: int = 0, group: str = "0", age: float =
     now = time.time() - age
     collective, since = (REDUCE.format(number, group), now - 12) if number else ("", 0.0)
     stack = ["/x/train.py:14 in <module>", "/x/site-packages/torch/nn.py:1 in forward"]
+    stack += ["/x/isthmus_diagnostics/health/session.py:3 in step", "/x/isthmus/chip/events.py:2 in wait"]
     values = (rank, 4, f"n{rank // 2}", 70 + rank, now, 7, 0.4, 0.25, collective, since, stack)
     folder.mkdir(exist_ok=True)
     status = {**dict(zip(FIELDS, values, strict=True)), **changes}

@@ -79,7 +79,7 @@ def test_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
 def test_without_a_private_folder_the_error_names_the_first_temporary_one(
     tmp_path: Path, has_runtime: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As csrc/drivers/host/ledger.cpp does."""
+    """As packages/isthmus/csrc/drivers/host/ledger.cpp does."""
     (tmp_path / "isthmus").touch()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path) if has_runtime else "")
     monkeypatch.setenv("TMPDIR", str(tmp_path))

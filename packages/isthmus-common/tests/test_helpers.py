@@ -68,4 +68,4 @@ def test_the_end_of_a_command_is_one_line() -> None:
         ("kill -KILL $$", "killed by SIGKILL"),
         ("kill -40 $$", "killed by signal 40"),
     ):
-        assert commands.command(["sh", "-c", script])[1] == problem
+        assert commands.run_command(["sh", "-c", script])[1] == problem

@@ -1,4 +1,4 @@
-// Properties of the product that the devices are.
+// Properties of the emulated product: cores, capabilities, utilization, peers, version.
 #include <array>
 #include <cstring>
 #include <functional>

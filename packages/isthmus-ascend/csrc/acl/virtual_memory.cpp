@@ -1,4 +1,4 @@
-// Address space and physical memory apart, and memory of other processes.
+// Virtual memory: addresses reserved apart from physical memory; and memory shared with other processes.
 #include <cstring>
 #include <map>
 #include <string>
@@ -58,7 +58,7 @@ struct aclrtPhysicalMemProp {
 };
 
 // A thread without a context reserves for device 0, and any size is allowed: applications probe for the
-// function so.
+// function with such a call.
 ISTHMUS_ASCEND_EXPORT int aclrtReserveMemAddress(void** pointer, size_t bytes, size_t, void* expected,
                                                  uint64_t) {
   return call("aclrtReserveMemAddress", [&] {

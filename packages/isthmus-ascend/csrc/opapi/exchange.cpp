@@ -41,7 +41,7 @@ at::Tensor device_zeros(at::IntArrayRef sizes, at::ScalarType dtype) {
 }
 
 // The HcclDataType.
-int number_of(at::ScalarType dtype) {
+int hccl_data_type(at::ScalarType dtype) {
   switch (dtype) {
     case at::kChar:
       return 0;
@@ -106,7 +106,7 @@ Transfer prepare_transfer(const Fused& fused, const Call& call) {
   transfer.fused = &fused;
   transfer.ranks = ranks_of(call.text("group"));
   const at::Tensor local = fused.before(call, transfer.ranks);
-  number_of(local.scalar_type());
+  hccl_data_type(local.scalar_type());
   transfer.sent = device_zeros(local.sizes(), local.scalar_type());
   auto sizes = transfer.sent.sizes().vec();
   TORCH_CHECK(!sizes.empty(), "a scalar cannot be sent to other ranks");
@@ -138,7 +138,7 @@ void after(const Transfer& transfer, const Call& call) {
 int start(const Transfer& t, void* stream) {
   constexpr int kSum = 0;
   void *from = t.sent.data_ptr(), *to = t.received.data_ptr(), *comm = t.ranks.comm;
-  const int dtype = number_of(t.sent.scalar_type());
+  const int dtype = hccl_data_type(t.sent.scalar_type());
   const uint64_t count = t.sent.numel(), part = count / t.ranks.size;
   switch (t.fused->exchange) {
     case Exchange::kAllReduce:

@@ -1,4 +1,4 @@
-// A limit of what operators may allocate.
+// A limit on the size of an operator's allocations.
 #pragma once
 
 #include <cstdint>

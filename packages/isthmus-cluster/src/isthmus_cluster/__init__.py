@@ -1,1 +1,1 @@
-"""The cluster: inventory, rank tables, launch plans, and checks of its machines."""
+"""Jobs on a cluster: inventory, rank tables, launch files, checks of hosts and cards, and a watch over jobs."""

@@ -1,4 +1,4 @@
-"""Work whose result is known bit by bit: what tests of cards and links run."""
+"""The load of tests of cards and links, whose result is known bit by bit."""
 
 from __future__ import annotations
 

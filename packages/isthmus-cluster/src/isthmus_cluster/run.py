@@ -234,7 +234,9 @@ def _read(stream: IO[bytes], node: Node, terminal: Terminal, ranks: Progress) ->
 def _show(line: str, is_error: bool, node: Node, terminal: Terminal, ranks: Progress) -> None:
     rank = _RANK.match(line)
     now = time.time()
-    reported = ranks.line(int(rank[1]) if rank else node.first, line[rank.end() :] if rank else line, now)
+    reported = ranks.note_line(
+        int(rank[1]) if rank else node.first, line[rank.end() :] if rank else line, now
+    )
     if reported.is_new and terminal.prints_status:
         terminal.status(ranks.text(now, ranks.world_size, {}), is_new=True)
     if (cause := _CAUSE.match(line)) and not node.cause and node.has_rank(int(cause[2])):

@@ -10,7 +10,7 @@ import typer
 from isthmus_cluster.errors import ClusterError
 from isthmus_common import hardening
 from isthmus_common.exits import one_line
-from isthmus_common.finding import State, line, safely
+from isthmus_common.finding import State, line, run_check
 from isthmus_common.folders import folders
 from isthmus_common.tables import print_table
 
@@ -74,7 +74,7 @@ def check(
                 "caches": folders,
                 "ports": lambda: ports.examine(flows, allow or []),
             }.items()
-            for finding in safely(examine, subject)
+            for finding in run_check(examine, subject)
         ]
         for path in paths or []:
             found = list(permissions.open_files(path, shared=shared, deployed=deployed))

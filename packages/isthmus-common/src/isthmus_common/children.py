@@ -46,7 +46,7 @@ def run(
         f"import sys; sys.path[:] = {sys.path!r}; "
         f"from isthmus_common import children; children.serve({target!r}, {arguments!r})"
     )
-    return _decode_outcome(*command([sys.executable, "-P", "-c", code], environment, limit_s))
+    return _decode_outcome(*run_command([sys.executable, "-P", "-c", code], environment, limit_s))
 
 
 def limit() -> float:
@@ -55,7 +55,7 @@ def limit() -> float:
     return LIMIT_S * min(_PATIENCE, max(1.0, share))
 
 
-def command(
+def run_command(
     words: list[str], environment: Mapping[str, str] | None = None, limit_s: float | None = None
 ) -> tuple[str, str]:
     """Run a command; return its output, and how it failed in one line, or "" if it exited with status 0."""

@@ -27,8 +27,8 @@ _NAMES = 100  # in a temporary folder, where another user may take some of them 
 def private_folder() -> Path:
     """Return the folder that this user's processes share while they run, mode 0700, created if absent.
 
-    It has the accounts of the host chip and the requests of `isthmus debug`. ``csrc/drivers/host/ledger.cpp`` finds
-    it by the same rules.
+    It has the accounts of the host chip and the requests of `isthmus debug`.
+    ``packages/isthmus/csrc/drivers/host/ledger.cpp`` finds it by the same rules.
 
     Raises:
         OSError: there is none that only this user can enter.
@@ -47,12 +47,12 @@ def private_folder() -> Path:
 
 
 def existing_private_folder() -> Path | None:
-    """Return that folder; None if no process has created it."""
+    """Return the private folder; None if no process has created it."""
     return next(filter(_is_private, _private_folders()), None)
 
 
 def _private_folders() -> Iterator[Path]:
-    """Yield its possible places, the preferred one first."""
+    """Yield the possible places of the private folder, the preferred one first."""
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     if runtime.is_absolute():
         yield runtime / "isthmus"
@@ -139,7 +139,7 @@ def lock_file(path: Path) -> Iterator[bool]:
 
 
 def fingerprint(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Return what tells whether files have changed: their absolute paths, sizes and times."""
+    """Return the absolute path, size and modification time of each file, to detect that one has changed."""
     return [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
 
 

@@ -1,4 +1,4 @@
-"""A line of the report, and checks whose own defects do not hide other findings."""
+"""Findings of checks, as `isthmus doctor` and `isthmus cluster preflight` report them, and how checks are run."""
 
 import enum
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _MARKS = {State.OK: "ok", State.WARNING: "warn", State.FAIL: "FAIL"}
 
 
 class Finding(NamedTuple):
-    """A line of the report.
+    """The result of a check, one line of a report.
 
     Attributes:
         subject: what was checked.
@@ -57,7 +57,7 @@ def fail(subject: str, text: str, remedy: str) -> Finding:
 
 
 def invalid_option(subject: str, message: str) -> Finding:
-    """The finding for an import of PyTorch that raised isthmus.options.InvalidOption with that message."""
+    """Make the finding of an import of PyTorch that raised isthmus_common.options.InvalidOption with that message."""
     text, _, remedy = message.removeprefix("isthmus: ").partition("; ")
     return fail(
         subject, f"`import torch` ends the process: {text}", remedy or "`isthmus env` says what it takes"
@@ -67,7 +67,7 @@ def invalid_option(subject: str, message: str) -> Finding:
 OWN_DEFECT = "see the lines around it; if they are ok, report this as a defect of `isthmus doctor`"
 
 
-def safely(check: Check, subject: str, remedy: str = OWN_DEFECT) -> list[Finding]:
+def run_check(check: Check, subject: str, remedy: str = OWN_DEFECT) -> list[Finding]:
     """Run a check and return its findings; an exception becomes the last one, with the given remedy."""
     findings: list[Finding] = []
     try:
@@ -77,10 +77,10 @@ def safely(check: Check, subject: str, remedy: str = OWN_DEFECT) -> list[Finding
     return findings
 
 
-def each(subject: str, *checks: Check) -> Iterator[Finding]:
+def run_checks(subject: str, *checks: Check) -> Iterator[Finding]:
     """Run several checks independently and yield their findings."""
     for check in checks:
-        yield from safely(check, subject)
+        yield from run_check(check, subject)
 
 
 def describe(error: BaseException) -> str:

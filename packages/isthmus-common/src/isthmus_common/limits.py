@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isthmus_common import hardening
-from isthmus_common.finding import Finding, each, ok, warning
+from isthmus_common.finding import Finding, ok, run_checks, warning
 from isthmus_common.units import GIB
 
 _SUBJECT = "limits"
@@ -41,7 +41,7 @@ _LIMITS = (
 
 def examine() -> Iterator[Finding]:
     """Check limits of the process, its control group and shared memory, and address randomisation."""
-    yield from each(_SUBJECT, _process, _memory, _groups_here, hardening.random_addresses)
+    yield from run_checks(_SUBJECT, _process, _memory, _groups_here, hardening.random_addresses)
 
 
 def _process() -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The end of a process with its parent."""
+"""End a process when its parent ends."""
 
 import ctypes
 

@@ -29,7 +29,7 @@ class Patch(NamedTuple):
     Attributes:
         target: dotted name of the replaced attribute, as a user would write it.
         reason: one line.
-        feature: the feature that applied it: ``migrate``, ``graph``, ...
+        feature: the feature that applied it: ``graph``, ``chip``, ``verify``, ...
         undo: restores the original; called once.
     """
 

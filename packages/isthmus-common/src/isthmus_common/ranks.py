@@ -1,4 +1,4 @@
-"""The place of this process among those of its job."""
+"""The rank of this process in its job."""
 
 import os
 

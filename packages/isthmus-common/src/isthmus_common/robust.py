@@ -12,7 +12,7 @@ def outliers(values: Mapping[_Key, float], deviations: float, least: float) -> d
     """Return the members whose value is far above that of the others, with their ratio to the median.
 
     Args:
-        values: of each member, positive.
+        values: positive value of each member.
         deviations: distance from the median, in standard deviations as the MAD estimates them.
         least: least distance, in units of the median.
     """

@@ -1,4 +1,4 @@
-"""Words and numbers in messages."""
+"""Text of messages: counts with nouns, sizes, names of signals, text of other programs."""
 
 import signal
 

@@ -26,9 +26,9 @@ TYPES = {
 
 def message(name, kind, shape, data):
     """Return a tensor as MindSpore's save_checkpoint writes it."""
-    proto = b"".join(protobuf.number(1, each) for each in shape)
-    proto += protobuf.text(2, kind.encode()) + protobuf.text(3, data)
-    return protobuf.text(1, protobuf.text(1, name.encode()) + protobuf.text(2, proto))
+    proto = b"".join(protobuf.encode_integer(1, each) for each in shape)
+    proto += protobuf.encode_bytes(2, kind.encode()) + protobuf.encode_bytes(3, data)
+    return protobuf.encode_bytes(1, protobuf.encode_bytes(1, name.encode()) + protobuf.encode_bytes(2, proto))
 
 
 def with_crc(data):

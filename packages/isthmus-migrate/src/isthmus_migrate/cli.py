@@ -1,4 +1,4 @@
-"""``isthmus migrate``."""
+"""``isthmus migrate``: analyse, convert and verify a project."""
 
 from pathlib import Path
 from typing import Annotated

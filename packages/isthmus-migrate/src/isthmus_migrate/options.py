@@ -1,4 +1,4 @@
-"""The options of verifying a converted project."""
+"""The options that ``isthmus migrate verify`` and ``trace`` set for the processes of a job."""
 
 from isthmus_common.options import Option, Table
 

@@ -43,7 +43,7 @@ void bind_collectives(py::module_& m) {
         std::string text;
         {
           const py::gil_scoped_release release;
-          watchdog::look();
+          watchdog::check_all();
           text = recorder::dump(with_collectives, only_active);
         }
         return py::bytes(text);

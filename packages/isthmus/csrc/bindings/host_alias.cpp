@@ -1,4 +1,4 @@
-// Calls of code compiled for the CPU on chip tensors (isthmus/graph), in isthmus._C.
+// Calls of code compiled for the CPU on chip tensors (isthmus/chip/compile), in isthmus._C.
 #include "dispatch/host_alias.h"
 
 #include <pybind11/stl.h>

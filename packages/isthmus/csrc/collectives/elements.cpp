@@ -59,7 +59,7 @@ std::string torch_name(at::ScalarType dtype) {
   return "torch." + std::string(c10::getDtypeNames(dtype).first);
 }
 
-ElementCount moved(const at::Tensor& tensor) {
+ElementCount elements_to_move(const at::Tensor& tensor) {
   const int code = dtype_code(tensor.scalar_type());
   if (code < 0) return {ISTHMUS_UINT8, tensor.nbytes()};
   return {static_cast<isthmus_dtype>(code), static_cast<size_t>(tensor.numel())};

@@ -24,7 +24,7 @@ at::Tensor detached(const at::Tensor& tensor);
 std::string torch_name(at::ScalarType dtype);
 
 // The elements of a tensor that is only moved, as bytes if the driver has no such dtype.
-ElementCount moved(const at::Tensor& tensor);
+ElementCount elements_to_move(const at::Tensor& tensor);
 
 // Sums of booleans are their "or" and products their "and", as with NCCL.
 c10d::ReduceOp for_dtype(const c10d::ReduceOp& op, at::ScalarType dtype);

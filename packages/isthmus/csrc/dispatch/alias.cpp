@@ -45,7 +45,7 @@ Alias& take_alias() {
   return *alias;
 }
 
-void give_back(Alias& alias) noexcept {
+void return_alias(Alias& alias) noexcept {
   if (C10_UNLIKELY(spares.count >= kMostSpare || spares.closed)) {
     delete &alias;
     return;

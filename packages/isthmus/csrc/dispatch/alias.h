@@ -1,5 +1,5 @@
-// CPU tensors that a thread reuses from call to call: making one takes two allocations and more time than
-// many a kernel.
+// CPU tensors that a thread reuses from call to call: to create one takes two allocations, and more time than
+// many kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ struct Alias {
 Alias& take_alias();
 
 // Returns it to the thread that took it.
-void give_back(Alias& alias) noexcept;
+void return_alias(Alias& alias) noexcept;
 
 // Makes the alias's storage one of nbytes bytes at data.
 void lay_over(Alias& alias, c10::DataPtr data, size_t nbytes);

@@ -1,4 +1,4 @@
-// Records that the routes make of a call while its stream is captured (core/capture.h).
+// The records that routes write of a call while its stream is captured (core/capture.h).
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -17,27 +17,28 @@
 
 namespace isthmus {
 
-// Before a captured call writes the chip tensor's memory, or bytes of the host's: they are as before after
-// the capture. resized: the call may make the tensor as large as its storage.
+// Save memory that a captured call is about to write, of a chip tensor or of the host; the end of the capture
+// restores it. resized: the call may make the tensor as large as its storage.
 void save(Capture& capture, const at::Tensor& written, bool resized = false);
 void save_storage(Capture& capture, c10::StorageImpl& written);
 void save_host(Capture& capture, void* pointer, size_t bytes);
-// Whether the memory is from before a capture in which the stream takes part. Throws if the driver captures,
-// whose graph would move a storage from there at each replay.
+// Whether the memory is from before a capture in which the stream takes part. Throws if the driver captures:
+// its graph would move a storage from there at each replay.
 bool is_from_before_capture(c10::Stream stream, const void* memory);
 // Whether a storage moves from such memory once, not at each replay: captured work has not written it.
 bool moves_once(c10::Stream stream, const void* memory, size_t bytes);
-// After a storage has moved from memory from before a capture to `bytes` bytes at `to`: when the capture
-// ends, the first `kept` of them are what they were in the old memory before the capture. Does nothing for
-// other memory.
+// Notes that a storage has moved out of memory from before a capture, to `bytes` bytes at `to`. The end of
+// the capture copies the first `kept` bytes there again, as the old memory had them before the capture. Does
+// nothing for other memory.
 void save_moved(c10::Stream stream, c10::DataPtr old, size_t kept, void* to, size_t bytes);
-// Before a captured call draws from the generator.
+// Saves the state of a generator that a captured call is about to draw from; the end of the capture restores
+// it.
 void save(Capture& capture, const at::Generator& generator);
 
-// A generator that keeps the state of now after graphsafe_set_state() of the given one.
+// A generator that shares the present state of the given one, also after graphsafe_set_state() of that.
 at::Generator shared_state(const at::Generator& generator);
 
-// Place where a captured call left a result: a replay has to leave it there too.
+// The place of a captured call's result: a replay writes its result there too.
 class ResultPlace {
  public:
   // tensor: the result on the chip; undefined or without storage: no place.

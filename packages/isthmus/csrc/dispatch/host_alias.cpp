@@ -12,7 +12,7 @@ namespace {
 // Its address also identifies an alias among CPU storages.
 void release_original(void* original) { delete static_cast<c10::Storage*>(original); }
 
-c10::DataPtr alias_of(const c10::Storage& original) {
+c10::DataPtr alias_data(const c10::Storage& original) {
   void* const data = memory::host_address(original.mutable_data());
   return c10::DataPtr(data, new c10::Storage(original), &release_original, c10::Device(c10::kCPU));
 }
@@ -34,7 +34,7 @@ c10::Storage adopt(c10::StorageImpl& host) {
     host.set_data_ptr_noswap(std::move(chip->_mutable_data_ptr_no_checks()));
     return {};
   }
-  host.set_data_ptr_noswap(alias_of(chip));
+  host.set_data_ptr_noswap(alias_data(chip));
   return chip;
 }
 
@@ -66,7 +66,7 @@ c10::Storage HostAliases::storage_of(const c10::Storage& original) {
     if (impl == key) return mapped;
   // Not resizable: new bytes would be lost to the chip's tensors.
   c10::Storage mapped(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                            original.nbytes(), alias_of(original), nullptr,
+                                                            original.nbytes(), alias_data(original), nullptr,
                                                             /*resizable=*/false));
   storages_.emplace_back(key, mapped);
   return mapped;

@@ -1,6 +1,6 @@
 // CPU tensors and chip tensors over the same bytes that outlive a call, for code which a compiler made for
-// the CPU (isthmus/graph). Mapping (mapping.h) is for one operator and holds its arguments; these hold only
-// storages, so that compiled code can release an argument as soon as it is done with it.
+// the CPU (isthmus/chip/compile). Mapping (mapping.h) is for one operator and holds its arguments; these hold
+// only storages, so that compiled code can release an argument as soon as it is done with it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@ namespace isthmus {
 // Makes CPU tensors over the bytes of chip tensors. Those of one maker share storages as the originals do.
 class HostAliases {
  public:
-  // The CPU tensor keeps the chip storage alive. CPU tensors come back as they are.
+  // The CPU tensor keeps the chip storage alive. Returns CPU tensors as they are.
   at::Tensor alias(const at::Tensor& tensor);
 
  private:

@@ -198,7 +198,7 @@ const at::Tensor& KernelCall::input(const at::Tensor& tensor, const KernelRoute:
   at::Tensor taken = tensor;
   if (role.promoted && taken.scalar_type() != compute_ && !kernel.has(ISTHMUS_OPERATOR_MIXED))
     taken = taken.to(compute_);
-  if (!on_chip(taken)) taken = brought(taken);
+  if (!on_chip(taken)) taken = copy_to_device(taken);
   if (!taken.is_contiguous() && !kernel.has(ISTHMUS_OPERATOR_STRIDED)) taken = taken.contiguous();
   if (taken.is_same(tensor)) {
     inputs_.push_back(tensor.unsafeGetTensorImpl());
@@ -211,7 +211,7 @@ const at::Tensor& KernelCall::input(const at::Tensor& tensor, const KernelRoute:
   return kept_.back();
 }
 
-at::Tensor KernelCall::brought(const at::Tensor& number) const {
+at::Tensor KernelCall::copy_to_device(const at::Tensor& number) const {
   const c10::Device device(kChip, device_);
   const std::vector<Kernel>* fills = kernels_of("aten::fill_.Scalar");
   const auto serves = [&](const Kernel& fill) {
@@ -235,7 +235,7 @@ void KernelCall::prepare_outputs(const Kernel& kernel, KernelArguments& call) {
 const at::Tensor& KernelCall::output(size_t i, size_t j, const TensorMeta& meta, const Kernel& kernel) {
   empty_ &= !meta.defined || c10::multiply_integers(meta.sizes) == 0;
   if (route_.kernels_.variant == Variant::kItself) {
-    kept_.push_back(meta.defined ? fresh(meta, kernel) : at::Tensor());
+    kept_.push_back(meta.defined ? new_output(meta, kernel) : at::Tensor());
     outputs_.push_back(kept_.back());
     return kept_.back();
   }
@@ -249,7 +249,7 @@ const at::Tensor& KernelCall::output(size_t i, size_t j, const TensorMeta& meta,
   const bool direct = may_share(given, kernel) && given.scalar_type() == meta.dtype &&
                       (given.is_contiguous() || kernel.has(ISTHMUS_OPERATOR_STRIDED));
   if (!(direct && fills_expanded(kernel))) at::assert_no_internal_overlap(given);
-  kept_.push_back(direct ? given : fresh(meta, kernel));
+  kept_.push_back(direct ? given : new_output(meta, kernel));
   if (!direct) write_back_.emplace_back(given, kept_.back());
   return kept_.back();
 }
@@ -280,7 +280,7 @@ void KernelCall::resize_outputs() {
   }
 }
 
-at::Tensor KernelCall::fresh(const TensorMeta& meta, const Kernel& kernel) const {
+at::Tensor KernelCall::new_output(const TensorMeta& meta, const Kernel& kernel) const {
   const auto options = at::TensorOptions().dtype(meta.dtype).device(c10::Device(kChip, device_));
   return kernel.has(ISTHMUS_OPERATOR_STRIDED) ? at::empty_strided(meta.sizes, meta.strides, options)
                                               : at::empty(meta.sizes, options);

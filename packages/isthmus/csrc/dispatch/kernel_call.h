@@ -41,15 +41,16 @@ class KernelCall {
   size_t items_of(const c10::IValue& value, const KernelRoute::Role& role) const;
   // The tensor in the form required by the kernel; kept alive until the end of the call.
   const at::Tensor& input(const at::Tensor& tensor, const KernelRoute::Role& role, const Kernel& kernel);
-  // A number from the CPU, by a fill on the stream if a library has one: a copy would wait for the stream.
-  at::Tensor brought(const at::Tensor& number) const;
+  // Copies a number from the CPU, by a fill on the stream if a library has one: a copy would wait for the
+  // stream.
+  at::Tensor copy_to_device(const at::Tensor& number) const;
   void prepare_outputs(const Kernel& kernel, KernelArguments& call);
   const at::Tensor& output(size_t i, size_t j, const TensorMeta& meta, const Kernel& kernel);
-  // Whether it writes some elements of an expanded tensor, one after another, as CPU's kernels do.
+  // Whether the call writes some elements of an expanded tensor, one after another, as CPU's kernels do.
   bool fills_expanded(const Kernel& kernel) const;
-  // Before reading the inputs, whose memory may be resized.
+  // To call before the inputs are read: their memory may be resized.
   void resize_outputs();
-  at::Tensor fresh(const TensorMeta& meta, const Kernel& kernel) const;
+  at::Tensor new_output(const TensorMeta& meta, const Kernel& kernel) const;
   at::Tensor given_output(size_t i, size_t j) const;
   // An output over an input's memory: only where it is the very same elements and the kernel allows it.
   bool may_share(const at::Tensor& output, const Kernel& kernel) const;

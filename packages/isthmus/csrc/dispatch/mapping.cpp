@@ -77,7 +77,7 @@ Mapping::~Mapping() {
   for (Alias* alias = first_; alias != nullptr;) {
     Alias* const next = alias->next;
     if (alias->under == alias) release(*alias);
-    give_back(*alias);
+    return_alias(*alias);
     alias = next;
   }
 }

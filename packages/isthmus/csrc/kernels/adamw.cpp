@@ -52,7 +52,7 @@ void update(const Item& item, int64_t begin, int64_t end) {
   const Factors& f = item.factors;
   const V scale = wide(f.grad), decay = wide(f.decay), l2 = wide(f.l2), slope = wide(f.mean);
   const V keep = wide(f.keep_square), part = wide(f.square), eps = wide(f.eps), step = wide(f.step);
-  const auto half = [&](V p, V g, V& m, V& s, V& t) {
+  const auto step_half = [&](V p, V g, V& m, V& s, V& t) {
     g = g * scale;
     if (f.l2 != 0) g = at::vec::fmadd(l2, p, g);  // a NaN parameter does not affect the state of AdamW
     m = at::vec::fmadd(slope, g - m, m);
@@ -67,7 +67,8 @@ void update(const Item& item, int64_t begin, int64_t end) {
     const auto g = Piece<G>::load(grad + i, count);
     auto m = Piece<S>::load(mean + i, count), s = Piece<S>::load(square + i, count);
     auto t = top == nullptr ? s : Piece<S>::load(top + i, count);
-    const Piece<P> out{half(p.low, g.low, m.low, s.low, t.low), half(p.high, g.high, m.high, s.high, t.high)};
+    const Piece<P> out{step_half(p.low, g.low, m.low, s.low, t.low),
+                       step_half(p.high, g.high, m.high, s.high, t.high)};
     out.store(param + i, count);
     if (master != nullptr) Piece<W>{out.low, out.high}.store(master + i, count);
     m.store(mean + i, count);
@@ -77,7 +78,7 @@ void update(const Item& item, int64_t begin, int64_t end) {
 }
 
 template <typename P, typename G>
-auto with_state(ScalarType state) -> void (*)(const Item&, int64_t, int64_t) {
+auto update_for_state(ScalarType state) -> void (*)(const Item&, int64_t, int64_t) {
   if (state == c10::CppTypeToScalarType<P>::value && std::is_same_v<P, G>) return update<P, G, P>;
   if constexpr (!std::is_same_v<P, double>)
     if (state == at::kFloat) return update<P, G, float>;
@@ -86,20 +87,20 @@ auto with_state(ScalarType state) -> void (*)(const Item&, int64_t, int64_t) {
 
 // The update for these dtypes, or null: parameter and gradient alike or one of them float32, the state like
 // the parameter or float32.
-auto choose_kernel(ScalarType param, ScalarType grad, ScalarType state)
+auto choose_update(ScalarType param, ScalarType grad, ScalarType state)
     -> void (*)(const Item&, int64_t, int64_t) {
-  if (param == at::kDouble) return grad == at::kDouble ? with_state<double, double>(state) : nullptr;
+  if (param == at::kDouble) return grad == at::kDouble ? update_for_state<double, double>(state) : nullptr;
   if (param == at::kFloat) {
-    if (grad == at::kFloat) return with_state<float, float>(state);
-    if (grad == at::kBFloat16) return with_state<float, at::BFloat16>(state);
-    return grad == at::kHalf ? with_state<float, at::Half>(state) : nullptr;
+    if (grad == at::kFloat) return update_for_state<float, float>(state);
+    if (grad == at::kBFloat16) return update_for_state<float, at::BFloat16>(state);
+    return grad == at::kHalf ? update_for_state<float, at::Half>(state) : nullptr;
   }
   if (param == at::kBFloat16) {
-    if (grad == at::kFloat) return with_state<at::BFloat16, float>(state);
-    return grad == at::kBFloat16 ? with_state<at::BFloat16, at::BFloat16>(state) : nullptr;
+    if (grad == at::kFloat) return update_for_state<at::BFloat16, float>(state);
+    return grad == at::kBFloat16 ? update_for_state<at::BFloat16, at::BFloat16>(state) : nullptr;
   }
-  if (grad == at::kFloat) return with_state<at::Half, float>(state);
-  return grad == at::kHalf ? with_state<at::Half, at::Half>(state) : nullptr;
+  if (grad == at::kFloat) return update_for_state<at::Half, float>(state);
+  return grad == at::kHalf ? update_for_state<at::Half, at::Half>(state) : nullptr;
 }
 
 // Offset of the elements of each tensor when all are laid end to end.
@@ -129,22 +130,22 @@ class Layout {
  public:
   explicit Layout(const Tensor& param) : param_(param), dense_(param.is_non_overlapping_and_dense()) {}
 
-  const void* read(const Tensor& given) { return kept_.emplace_back(matched(given)).const_data_ptr(); }
+  const void* read(const Tensor& given) { return kept_.emplace_back(in_layout(given)).const_data_ptr(); }
 
   void* write(const Tensor& given, ScalarType dtype) {
     TORCH_CHECK_TYPE(given.scalar_type() == dtype, "adamw_: a state is ", given.scalar_type(), " where ",
                      dtype, " is expected");
-    const Tensor used = kept_.emplace_back(matched(given));
+    const Tensor used = kept_.emplace_back(in_layout(given));
     if (!used.is_same(given)) copies_.emplace_back(given, used);
     return used.mutable_data_ptr();
   }
 
-  void put_back() const {
+  void copy_back() const {
     for (const auto& [given, used] : copies_) given.copy_(used);
   }
 
  private:
-  Tensor matched(const Tensor& given) const {
+  Tensor in_layout(const Tensor& given) const {
     TORCH_CHECK_VALUE(given.sizes() == param_.sizes(), "adamw_: a gradient or state has shape ",
                       given.sizes(), " and its parameter ", param_.sizes(), "; they must be the same");
     if (!dense_) return given.contiguous();
@@ -188,13 +189,13 @@ void adamw_(TensorList params, TensorList grads, TensorList exp_avgs, TensorList
          masters.empty() ? nullptr : layout.write(masters[i], at::toOpMathType(param)), params[i].numel(),
          Factors{scale, decoupled ? 1 - lr * weight_decay : 1, decoupled ? 0 : weight_decay, 1 - beta1, beta2,
                  1 - beta2, eps * root, lr / (1 - std::pow(beta1, step)) * root},
-         choose_kernel(param, grads[i].scalar_type(), state)});
+         choose_update(param, grads[i].scalar_type(), state)});
     TORCH_CHECK_TYPE(items.back().update != nullptr, "adamw_: no kernel for a parameter of ",
                      params[i].scalar_type(), " with a gradient of ", grads[i].scalar_type(),
                      " and a state of ", exp_avgs[i].scalar_type());
   }
   update_all(items);
-  for (const Layout& layout : layouts) layout.put_back();
+  for (const Layout& layout : layouts) layout.copy_back();
 }
 
 enum class Order { kOne, kTwo, kMax };
@@ -204,15 +205,15 @@ template <typename T, Order order>
 double block_norm(const T* values, int64_t n) {
   using V = Vectorized<Wide<T>>;
   constexpr int64_t kSize = Piece<T>::kSize;
-  const auto taken = [](V x, V sum) {
+  const auto accumulate = [](V x, V sum) {
     if constexpr (order == Order::kTwo) return at::vec::fmadd(x, x, sum);
     if constexpr (order == Order::kOne) return sum + x.abs();
     return at::vec::maximum(sum, x.abs());
   };
-  const auto joined = [](V x, V y) { return order == Order::kMax ? at::vec::maximum(x, y) : x + y; };
+  const auto combine = [](V x, V y) { return order == Order::kMax ? at::vec::maximum(x, y) : x + y; };
   Piece<T> sums[4] = {{V(0), V(0)}, {V(0), V(0)}, {V(0), V(0)}, {V(0), V(0)}};
   const auto add = [&](Piece<T>& sum, const Piece<T>& x) {
-    sum = {taken(x.low, sum.low), taken(x.high, sum.high)};
+    sum = {accumulate(x.low, sum.low), accumulate(x.high, sum.high)};
   };
   int64_t i = 0;
   for (; i + 4 * kSize <= n; i += 4 * kSize)
@@ -220,7 +221,7 @@ double block_norm(const T* values, int64_t n) {
   for_pieces<T>(n - i,
                 [&](int64_t j, int64_t count) { add(sums[0], Piece<T>::load(values + i + j, count)); });
   V all(0);
-  for (const auto& sum : sums) all = joined(all, joined(sum.low, sum.high));
+  for (const auto& sum : sums) all = combine(all, combine(sum.low, sum.high));
   if constexpr (order == Order::kMax)
     return at::vec::vec_reduce_all([](V& x, V& y) { return at::vec::maximum(x, y); }, all);
   return sum_of<V>(all);
@@ -246,7 +247,8 @@ double block_norm(const Tensor& tensor, int64_t begin, int64_t end) {
   }
 }
 
-struct Joined {
+// The sum of a norm's terms, or the largest of them.
+struct NormSum {
   Order order;
   double value = 0;
 
@@ -284,9 +286,9 @@ std::tuple<Tensor, Tensor> grad_norm(TensorList grads, double norm_type) {
   });
   const auto options = at::TensorOptions().dtype(wide ? at::kDouble : at::kFloat);
   Tensor total = at::empty({}, options), each = at::empty({count}, options);
-  Joined all{order};
+  NormSum all{order};
   for (int64_t i = 0; i < count; ++i) {
-    Joined one{order};
+    NormSum one{order};
     for (int64_t block = starts[i]; block < starts[i + 1]; ++block) one.add(found[block]);
     all.add(one.value);
     each[i].fill_(one.norm());

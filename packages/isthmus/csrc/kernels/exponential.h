@@ -13,8 +13,7 @@ at::vec::Vectorized<W> exponential(const at::vec::Vectorized<W>& x) {
 #if defined(CPU_CAPABILITY_AVX512)
   if constexpr (std::is_same_v<W, float>) {
     // 2 ** t = 2 ** n * 2 ** f with |f| <= 1/2, the latter by its series. Beyond the bounds, where the result
-    // is 0 or infinite, n is not exact and the series would be of no fraction; NaN, the second operand,
-    // stays.
+    // is 0 or infinite, n is not exact and f no fraction. NaN, the second operand, stays.
     const __m512 y = _mm512_min_ps(_mm512_set1_ps(89), _mm512_max_ps(_mm512_set1_ps(-104), x));
     const __m512 t = _mm512_mul_ps(y, _mm512_set1_ps(1.44269504f));
     const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -81,7 +81,7 @@ class PinnedAllocator final : public at::HostAllocator {
     std::vector<StreamUse> uses = record_uses(streams);
     std::lock_guard<std::shared_mutex> guard(mutex_);
     if (uses.empty()) {
-      put(block);
+      cache(block);
     } else {
       waiting_.push_back({block, std::move(uses)});
     }
@@ -161,10 +161,10 @@ class PinnedAllocator final : public at::HostAllocator {
     if (free.empty()) return nullptr;
     HostBlock* const block = free.back();
     free.pop_back();
-    return count_out(*block);
+    return mark_used(*block);
   }
 
-  static isthmus_status from_driver(size_t size, void** pointer) {
+  static isthmus_status allocate_from_driver(size_t size, void** pointer) {
     const profiler::Call call("chipMallocHost");
     return driver().host_allocate(size, pointer);
   }
@@ -173,11 +173,11 @@ class PinnedAllocator final : public at::HostAllocator {
     use_device(current_device());
     void* pointer = nullptr;
     Clock::time_point start = Clock::now();
-    isthmus_status status = from_driver(size, &pointer);
+    isthmus_status status = allocate_from_driver(size, &pointer);
     if (status == ISTHMUS_OUT_OF_MEMORY) {
       empty_cache();
       start = Clock::now();
-      status = from_driver(size, &pointer);
+      status = allocate_from_driver(size, &pointer);
     }
     TORCH_CHECK_WITH(OutOfMemoryError, status != ISTHMUS_OUT_OF_MEMORY, "out of pinned host memory: asked ",
                      size, " bytes (reserved ", get_stats().allocated_bytes.current,
@@ -191,17 +191,17 @@ class PinnedAllocator final : public at::HostAllocator {
     HostBlock& block = blocks_[static_cast<char*>(pointer)];
     block.pointer = static_cast<char*>(pointer);
     block.size = size;
-    return count_out(block);
+    return mark_used(block);
   }
 
-  void* count_out(const HostBlock& block) {
+  void* mark_used(const HostBlock& block) {
     stats_.active_requests.increase(1);
     stats_.active_bytes.increase(block.size);
     return block.pointer;
   }
 
-  // Caches a block whose last use is over. The caller holds the lock.
-  void put(HostBlock* block) {
+  // Caches a block that no stream uses any more. The caller holds the lock.
+  void cache(HostBlock* block) {
     stats_.active_requests.decrease(1);
     stats_.active_bytes.decrease(block->size);
     free_[block->size].push_back(block);
@@ -228,7 +228,7 @@ class PinnedAllocator final : public at::HostAllocator {
     std::lock_guard<std::shared_mutex> guard(mutex_);
     for (size_t i = 0; i < waiting.size(); ++i) {
       if (done[i]) {
-        put(waiting[i].block);
+        cache(waiting[i].block);
       } else {
         waiting_.push_back(std::move(waiting[i]));
       }

@@ -254,7 +254,7 @@ def test_lines_of_a_file_that_is_written_to(tmp_path):
         def after(data: bytes, is_last: bool = False) -> list[str]:
             file.write(data)
             file.flush()
-            return tail.lines(is_last)
+            return tail.read_lines(is_last)
 
         assert after(b"") == [] and after(b"one\ntw") == ["one"] and after(b"o\r\n\nthree") == ["two", ""]
         assert after(b"", is_last=True) == ["three"] and after(b"", is_last=True) == []

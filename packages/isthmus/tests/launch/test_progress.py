@@ -25,7 +25,7 @@ def test_progress_computes_values_missing_in_the_line():
     progress = Progress(ModelArguments.read(["train.py", *ARGUMENTS.split()]), peak_tflops=0.1)
     progress.start(2, [0, 1])
     assert progress.text(0.0, 2, {}) == ""
-    assert progress.line(1, megatron(1), 0.0) == (True, True)
+    assert progress.note_line(1, megatron(1), 0.0) == (True, True)
     # 8 x 128 tokens in 0.5 s on 2 devices; Megatron's formula, with the vocabulary padded to 1024:
     flops = 24 * 3 * 8 * 128 * 2 * 256**2 * (1 + 128 / (6 * 256) + 1024 / (16 * 2 * 256))
     assert progress.throughput.tflops == pytest.approx(flops / 0.5 / 2 / 1e12)
@@ -37,34 +37,34 @@ def test_progress_computes_values_missing_in_the_line():
 def test_progress_uses_values_of_the_line():
     progress = Progress(ModelArguments(seq_length=1), peak_tflops=200.0)
     progress.start(1, [0])
-    progress.line(0, megatron(7, " TFLOPs: 148.25 | tgs (tokens/gpu/second): 353.02"), 0.0)
+    progress.note_line(0, megatron(7, " TFLOPs: 148.25 | tgs (tokens/gpu/second): 353.02"), 0.0)
     assert progress.text(0.0, 1, {}).startswith(
         "iteration 7/100 · loss 3.412 · 500 ms · tgs 353 · 148.2 TFLOPs · MFU 74%"
     )
-    progress.line(0, " > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)", 0.0)
+    progress.note_line(0, " > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)", 0.0)
     assert progress.model.vocab_size == 50304
     for line in ("  hidden_size ..................................... 64", "  num_layers ........... None"):
-        assert not progress.line(0, line, 0.0).is_iteration
+        assert not progress.note_line(0, line, 0.0).is_iteration
     assert (progress.model.hidden_size, progress.model.num_layers) == (64, None)
 
 
 def test_progress_listens_to_one_of_the_ranks_that_report():
     progress = Progress(ModelArguments())
     progress.start(2, [0, 1])
-    assert progress.line(1, megatron(1), 0.0).is_new
-    assert progress.line(0, megatron(1), 0.0).is_new
-    assert progress.line(1, megatron(2), 0.0) == (True, False)
-    assert progress.line(0, "something else", 0.0) == (False, False)
+    assert progress.note_line(1, megatron(1), 0.0).is_new
+    assert progress.note_line(0, megatron(1), 0.0).is_new
+    assert progress.note_line(1, megatron(2), 0.0) == (True, False)
+    assert progress.note_line(0, "something else", 0.0) == (False, False)
 
 
 def test_progress_of_the_hugging_face_trainer():
     progress = Progress(ModelArguments())
     progress.start(1, [0])
-    progress.bar(0, "  7%|7         | 7/60 [00:05<00:09,  1.2it/s]", 0.0)
+    progress.note_bar(0, "  7%|7         | 7/60 [00:05<00:09,  1.2it/s]")
     assert progress.text(0.0, 1, {}) == "7%|7         | 7/60 [00:05<00:09,  1.2it/s]"
-    progress.line(0, "{'loss': '4.5', 'grad_norm': '2', 'learning_rate': '1e-4', 'epoch': '0.1'}", 10.0)
-    progress.bar(0, " 20%|##        | 12/60 [00:05<00:09,  1.2it/s]", 15.0)
-    progress.line(0, "{'loss': 3.41, 'grad_norm': 2.0, 'epoch': 0.2}", 15.0)
+    progress.note_line(0, "{'loss': '4.5', 'grad_norm': '2', 'learning_rate': '1e-4', 'epoch': '0.1'}", 10.0)
+    progress.note_bar(0, " 20%|##        | 12/60 [00:05<00:09,  1.2it/s]")
+    progress.note_line(0, "{'loss': 3.41, 'grad_norm': 2.0, 'epoch': 0.2}", 15.0)
     assert progress.text(15.0, 1, {}) == "iteration 12/60 · loss 3.41 · 1000 ms · 1 of 1 ranks"
     assert progress.text(15.0, 0, {}) == "iteration 12/60 · loss 3.41 · 1000 ms"
     record = parse_trainer("{'loss': 2.0, 'epoch': 0.5, 'num_input_tokens_seen': 4096}")
@@ -79,11 +79,11 @@ def test_ranks_that_are_late_are_named():
     progress.start(3, [0, 1, 2])
     for iteration in range(1, 4):
         for rank in range(3):
-            progress.line(rank, megatron(iteration), 10.0 * iteration)
-    progress.line(0, megatron(4), 40.0)
+            progress.note_line(rank, megatron(iteration), 10.0 * iteration)
+    progress.note_line(0, megatron(4), 40.0)
     assert progress.late_ranks(59.0) == {}
     assert list(progress.late_ranks(61.0)) == [1, 2]
-    progress.line(2, megatron(4), 61.0)
+    progress.note_line(2, megatron(4), 61.0)
     text = progress.text(61.0, 3, progress.late_ranks(61.0))
     assert text.endswith("3 of 3 ranks · rank 1 is late: at iteration 3, others at 4")
     assert "no iteration for 45 s" in progress.text(85.0, 3, {})

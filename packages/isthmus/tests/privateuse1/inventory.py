@@ -266,7 +266,7 @@ _QUANTIZED = (
 _LATER = "of a later version than the supported 2.13, in which {}"
 _OVERRIDEABLE = (
     "the chip's choice is that of the backend that it delegates to, bit-equal in both directions "
-    "(test_attention.py); the overrideable kernel, on request, is tested in tests/ops/test_sdpa.py"
+    "(test_attention.py); the overrideable kernel, on request, is tested in ops/test_sdpa.py"
 )
 
 _RAW = "of CUDA's cudaGraph_t, which another library reads; debug_dump() shows the captured calls"

@@ -1,4 +1,4 @@
-// Tensors that a kernel makes of its own: views of its arguments, and temporary memory.
+// Tensors that a kernel creates: views of its arguments, and temporary memory.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Attention by ATen's flash kernel of the CPU, the one that scaled_dot_product_attention takes there, or
-// written out where that has no such argument.
+// Attention by ATen's flash kernel of the CPU, which scaled_dot_product_attention takes there, or by matmul
+// and softmax where that kernel lacks an argument.
 #include "opapi/functions/attention.h"
 
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -28,14 +28,14 @@ at::Tensor split_heads(const at::Tensor& tensor, const std::string& layout, int6
   return batched.unflatten(-1, {heads, -1}).transpose(1, 2);
 }
 
-// The kernel divides by sizes.
-bool by_kernel(const Sequences& s) {
+// Whether the flash kernel can compute it; it divides by sizes.
+bool has_kernel(const Sequences& s) {
   if (s.query.numel() == 0 || s.key.numel() == 0 || s.value.numel() == 0) return false;
   return !s.sink.defined() && !s.factors.defined() && s.query.size(-1) == s.value.size(-1);
 }
 
 // Number of query heads that share one key head.
-int64_t sharing(const Sequences& s) {
+int64_t query_heads_per_key(const Sequences& s) {
   const int64_t heads = s.query.size(1), of_key = s.key.size(1);
   TORCH_CHECK(of_key > 0 && heads % of_key == 0, "query has ", heads, " heads, expected a multiple of the ",
               of_key, " of key");
@@ -58,20 +58,20 @@ at::Tensor scores_of(const Sequences& s, const at::Tensor& query, const at::Tens
 }
 
 // Wide tensors; key and value are repeated for the query's heads.
-struct Written {
+struct Probabilities {
   at::Tensor query, key, value, probabilities, log_sums,
       sink;  // sink: its probability, [batch, heads, positions]
 };
 
 // log_sums: of the forward pass, for its probabilities; computed if undefined.
-Written written(const Sequences& s, const at::Tensor& log_sums = {}) {
-  const int64_t groups = sharing(s);
-  Written w{widened(s.query),
-            widened(s.key).repeat_interleave(groups, 1),
-            widened(s.value).repeat_interleave(groups, 1),
-            {},
-            {},
-            {}};
+Probabilities compute_probabilities(const Sequences& s, const at::Tensor& log_sums = {}) {
+  const int64_t groups = query_heads_per_key(s);
+  Probabilities w{widened(s.query),
+                  widened(s.key).repeat_interleave(groups, 1),
+                  widened(s.value).repeat_interleave(groups, 1),
+                  {},
+                  {},
+                  {}};
   at::Tensor scores = scores_of(s, w.query, w.key, 0);
   if (s.sink.defined()) {
     auto sizes = scores.sizes().vec();
@@ -103,20 +103,20 @@ at::Tensor in_layout(const at::Tensor& tensor, const std::string& layout) {
 }
 
 Attended attend(const Sequences& s) {
-  sharing(s);
-  if (by_kernel(s)) {
+  query_heads_per_key(s);
+  if (has_kernel(s)) {
     const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
         s.query, s.key, s.value, 0, s.causal, expanded_bias(s), s.scale);
     return {out, sums};
   }
-  const Written w = written(s);
+  const Probabilities w = compute_probabilities(s);
   return {(s.factors.defined() ? w.probabilities.mul(s.factors) : w.probabilities).matmul(w.value),
           w.log_sums};
 }
 
 at::Tensor largest_scores(const Sequences& s) {
   constexpr int64_t kBlock = 128;  // queries, of whose scores the memory holds one block
-  const at::Tensor key = widened(s.key).repeat_interleave(sharing(s), 1);
+  const at::Tensor key = widened(s.key).repeat_interleave(query_heads_per_key(s), 1);
   std::vector<at::Tensor> blocks;
   for (int64_t first = 0; first < s.query.size(2); first += kBlock) {
     const at::Tensor query = widened(s.query.slice(2, first, first + kBlock));
@@ -126,7 +126,7 @@ at::Tensor largest_scores(const Sequences& s) {
 }
 
 Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attended& forward) {
-  sharing(s);
+  query_heads_per_key(s);
   auto sizes = s.query.sizes().vec();
   TORCH_CHECK(forward.log_sums.sizes() == at::IntArrayRef(sizes).slice(0, 3), "softmaxMax is for shape ",
               forward.log_sums.sizes(), ", expected ", at::IntArrayRef(sizes).slice(0, 3));
@@ -134,13 +134,13 @@ Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attend
   TORCH_CHECK(dy.sizes() == at::IntArrayRef(sizes) && forward.out.sizes() == dy.sizes(),
               "dy and attentionIn ", "have shapes ", dy.sizes(), " and ", forward.out.sizes(), ", expected ",
               at::IntArrayRef(sizes));
-  if (by_kernel(s) && !s.learned_bias) {
+  if (has_kernel(s) && !s.learned_bias) {
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         dy, s.query, s.key, s.value, forward.out, forward.log_sums, 0, s.causal, expanded_bias(s), s.scale);
     return {dq, dk, dv, {}, {}};
   }
-  const Written w = written(s, forward.log_sums);
-  const auto of_shared = [&](const at::Tensor& grad) {
+  const Probabilities w = compute_probabilities(s, forward.log_sums);
+  const auto sum_shared_heads = [&](const at::Tensor& grad) {
     return grad.unflatten(1, {s.key.size(1), -1}).sum(2);
   };
   const at::Tensor wide = widened(dy);
@@ -151,8 +151,8 @@ Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attend
   }
   const at::Tensor row = wide.mul(widened(forward.out)).sum(-1, true);
   const at::Tensor biases = w.probabilities.mul(grads.sub(row)), scores = biases.mul(s.scale);
-  return {scores.matmul(w.key), of_shared(scores.transpose(-2, -1).matmul(w.query)),
-          of_shared(kept.transpose(-2, -1).matmul(wide)), biases,
+  return {scores.matmul(w.key), sum_shared_heads(scores.transpose(-2, -1).matmul(w.query)),
+          sum_shared_heads(kept.transpose(-2, -1).matmul(wide)), biases,
           w.sink.defined() ? w.sink.mul(row.squeeze(-1)).sum(at::IntArrayRef{0, 2}).neg() : at::Tensor()};
 }
 

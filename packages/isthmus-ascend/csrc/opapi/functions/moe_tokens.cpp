@@ -32,7 +32,7 @@ void permute_tokens(const Call& call) {
 }
 
 // Row i of the permuted rows for each (token, choice); zeros for one that was dropped.
-at::Tensor taken(const at::Tensor& permuted, const at::Tensor& index) {
+at::Tensor rows_of_choices(const at::Tensor& permuted, const at::Tensor& index) {
   const at::Tensor kept = index.lt(permuted.size(0));
   return widened(permuted)
       .index_select(0, index.to(at::kLong).clamp_max(permuted.size(0) - 1))
@@ -44,13 +44,13 @@ void unpermute_tokens(const Call& call) {
   refuse_padding(call);
   const at::Tensor permuted = call.tensor("permuted_tokens"), index = call.tensor("sorted_indices");
   const at::Tensor probs = call.optional("probs");
-  at::Tensor rows = taken(permuted, index).unflatten(0, {-1, probs.defined() ? probs.size(1) : 1});
+  at::Tensor rows = rows_of_choices(permuted, index).unflatten(0, {-1, probs.defined() ? probs.size(1) : 1});
   if (probs.defined()) rows = rows.mul(widened(probs).unsqueeze(-1));
   call.give("out", rows.sum(1));
 }
 
 // Adds each (token, choice)'s row to the permuted row that it came from.
-at::Tensor put_back(const at::Tensor& rows, const at::Tensor& index, int64_t count) {
+at::Tensor add_to_rows(const at::Tensor& rows, const at::Tensor& index, int64_t count) {
   const at::Tensor kept = index.lt(count);
   const at::Tensor result = at::zeros({count, rows.size(-1)}, rows.options());
   return result.index_add(0, index.to(at::kLong).clamp_max(count - 1), rows.mul(kept.unsqueeze(-1)));
@@ -60,7 +60,7 @@ void permute_tokens_grad(const Call& call) {
   refuse_padding(call);
   const int64_t choices = call.integer("topk");
   TORCH_CHECK(choices > 0, "numTopk is ", choices, ", expected at least 1");
-  const at::Tensor rows = taken(call.tensor("grad_permuted_tokens"), call.tensor("sorted_indices"));
+  const at::Tensor rows = rows_of_choices(call.tensor("grad_permuted_tokens"), call.tensor("sorted_indices"));
   call.give("grad_tokens", rows.unflatten(0, {-1, choices}).sum(1));
 }
 
@@ -71,14 +71,14 @@ void unpermute_tokens_grad(const Call& call) {
   const int64_t choices = probs.defined() ? probs.size(1) : 1;
   at::Tensor rows = grad.repeat_interleave(choices, 0);
   if (probs.defined()) {
-    call.give("grad_probs", rows.mul(taken(permuted, index)).sum(-1).view(probs.sizes()));
+    call.give("grad_probs", rows.mul(rows_of_choices(permuted, index)).sum(-1).view(probs.sizes()));
     rows = rows.mul(widened(probs).reshape({-1, 1}));
   }
-  call.give("grad_permuted_tokens", put_back(rows, index, permuted.size(0)));
+  call.give("grad_permuted_tokens", add_to_rows(rows, index, permuted.size(0)));
 }
 
 // The tokens of each permuted row by a map, and its place in the map transposed, [experts, tokens].
-struct Mapped {
+struct RowsByMap {
   at::Tensor tokens, places;
 };
 
@@ -90,7 +90,7 @@ at::Tensor routing_map(const Call& call) {
   return call.checking() ? at::ones(map.sizes(), at::kBool) : map.to(at::kBool);
 }
 
-Mapped mapped(const at::Tensor& map, bool padded, int64_t rows) {
+RowsByMap rows_by_map(const at::Tensor& map, bool padded, int64_t rows) {
   const at::Tensor by_expert = map.t().contiguous();
   const int64_t experts = by_expert.size(0), tokens = by_expert.size(1);
   if (padded) {
@@ -104,23 +104,23 @@ Mapped mapped(const at::Tensor& map, bool padded, int64_t rows) {
   return {places.remainder(tokens), places};
 }
 
-at::Tensor ordered(const at::Tensor& tokens) { return std::get<1>(tokens.sort(true, 0, false)); }
+at::Tensor stable_order(const at::Tensor& tokens) { return std::get<1>(tokens.sort(true, 0, false)); }
 
 // Gives the tokens of each expert, their probabilities, and the row of each (token, expert) by token; padded:
 // the token of each row.
 void permute_by_map(const Call& call) {
   const at::Tensor tokens = call.tensor("tokens");
   const bool padded = call.flag("drop_and_pad");
-  const Mapped map = mapped(routing_map(call), padded, call.tensor("permuted_tokens").size(0));
+  const RowsByMap map = rows_by_map(routing_map(call), padded, call.tensor("permuted_tokens").size(0));
   call.give("permuted_tokens", tokens.index_select(0, map.tokens));
   if (call.has("probs"))
     call.give("permuted_probs", call.tensor("probs").t().reshape(-1).index_select(0, map.places));
-  call.give("sorted_indices", padded ? map.tokens : ordered(map.tokens));
+  call.give("sorted_indices", padded ? map.tokens : stable_order(map.tokens));
 }
 
 void permute_by_map_grad(const Call& call) {
   const at::Tensor grad = widened(call.tensor("grad_permuted_tokens")), routing = routing_map(call);
-  const Mapped map = mapped(routing, call.flag("drop_and_pad"), grad.size(0));
+  const RowsByMap map = rows_by_map(routing, call.flag("drop_and_pad"), grad.size(0));
   call.ignore("sorted_indices");  // redundant, as the map says
   call.give("grad_tokens",
             at::zeros({routing.size(0), grad.size(1)}, grad.options()).index_add(0, map.tokens, grad));
@@ -141,7 +141,7 @@ void unpermute_by_map(const Call& call) {
   const bool padded = call.flag("drop_and_pad");
   at::Tensor rows = index, tokens, weights;
   if (padded) {
-    rows = ordered(index);
+    rows = stable_order(index);
     tokens = index.index_select(0, rows);
     const int64_t experts = routing.size(1), count = routing.size(0);
     const at::Tensor places =

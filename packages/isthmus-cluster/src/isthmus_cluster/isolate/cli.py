@@ -1,4 +1,4 @@
-"""``isthmus cluster isolate``."""
+"""``isthmus cluster isolate``: find the faulty node, card or link of a cluster."""
 
 import math
 import re
@@ -70,7 +70,7 @@ def isolate(
     from isthmus_cluster.isolate.search import Found, Settings
     from isthmus_cluster.isolate.search import isolate as search
 
-    def found_by(topology: Topology, runner: Runner) -> Found:
+    def search_with(topology: Topology, runner: Runner) -> Found:
         return search(topology, runner, settings, lambda each: print(report.progress_line(each), flush=True))
 
     with one_line(ClusterError):
@@ -91,7 +91,7 @@ def isolate(
             topology = Topology.regular(simulate)
             faults = [_parse_fault(each, simulate) for each in inject or []]
             random = np.random.default_rng(seed)
-            found = found_by(topology, simulation.Simulator(topology, faults, noise=noise, random=random))
+            found = search_with(topology, simulation.Simulator(topology, faults, noise=noise, random=random))
         else:
             hosts = inventories.read(inventory)
             topology = run.topology(hosts)
@@ -108,7 +108,7 @@ def isolate(
             with run.Processes(
                 hosts, load, local=local, python=python or sys.executable, faults=injected, seed=seed
             ) as processes:
-                found = found_by(topology, processes)
+                found = search_with(topology, processes)
         print(report.text(found, topology))
         if output:
             report.write(found, topology, output)

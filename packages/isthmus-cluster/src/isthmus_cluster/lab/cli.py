@@ -1,4 +1,4 @@
-"""``isthmus cluster lab``."""
+"""``isthmus cluster lab``: a cluster of network namespaces to practise on."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""``isthmus cluster monitor``."""
+"""``isthmus cluster monitor``: show the cards of all hosts."""
 
 from __future__ import annotations
 

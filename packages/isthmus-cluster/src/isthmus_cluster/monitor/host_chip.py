@@ -1,4 +1,7 @@
-"""Processes of the host chip, from its device accounts, which are only read (``csrc/drivers/host/ledger.h``)."""
+"""Processes of the host chip, from its device accounts, which are only read.
+
+``packages/isthmus/csrc/drivers/host/ledger.h`` describes an account.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small HTTP server of pages that are made when they are asked for."""
+"""A small HTTP server whose pages are made on request."""
 
 from __future__ import annotations
 

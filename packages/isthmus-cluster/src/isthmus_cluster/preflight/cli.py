@@ -1,4 +1,4 @@
-"""``isthmus cluster preflight``."""
+"""``isthmus cluster preflight``: check all hosts and cards before a job."""
 
 import json
 import sys

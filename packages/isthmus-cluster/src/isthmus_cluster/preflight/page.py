@@ -1,4 +1,4 @@
-"""The report as one HTML page that loads nothing."""
+"""The report of ``isthmus cluster preflight`` as one HTML page, which loads no other file."""
 
 from __future__ import annotations
 

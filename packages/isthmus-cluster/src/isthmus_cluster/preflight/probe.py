@@ -20,7 +20,7 @@ import isthmus_common
 from isthmus_cluster.agents import Agents, serve
 from isthmus_common import hardening
 from isthmus_common import limits as machine_limits
-from isthmus_common.finding import Finding, State, fail, safely
+from isthmus_common.finding import Finding, State, fail, run_check
 from isthmus_common.folders import folders
 
 # Packages that a job computes or communicates with.
@@ -72,7 +72,7 @@ def facts(*, checks: list[str], ports: list[int], paths: list[str]) -> dict[str,
             [name, *finding[1:]]
             for name, examine in here.items()
             if name in checks
-            for finding in safely(examine, name, "run `isthmus doctor` on this host")
+            for finding in run_check(examine, name, "run `isthmus doctor` on this host")
             if finding.state is not State.OK
         ],
     }

@@ -1,4 +1,4 @@
-"""``isthmus cluster watch``."""
+"""``isthmus cluster watch``: watch a running job and its cards."""
 
 import contextlib
 import time

@@ -27,7 +27,8 @@ _STALLED = 5.0, 3.0  # seconds, and step times, without a step
 _SHORTEST = 1.0  # seconds in a collective from which it is listed; others come and go
 _COLLECTIVE = re.compile(r"(?P<name>.+) #(?P<number>\d+)(?: of .*)? in group (?P<group>\S+)")
 _LIBRARIES = re.compile(
-    r"^<|/site-packages/torch/|/isthmus/(chip|health|launch|ops|shim)/|/lib/python3[\d.]*/(?!(site|dist)-packages/)"
+    r"^<|/site-packages/torch/|/isthmus/(chip|launch|ops|shim)/|/isthmus_(common|diagnostics)/"
+    r"|/lib/python3[\d.]*/(?!(site|dist)-packages/)"
 )
 _LEAST = 1e-3  # seconds
 ABSENT, NO_REPORT = 0.0, -1.0  # in place of milliseconds
@@ -105,7 +106,7 @@ class Column(NamedTuple):
 
 
 class View(NamedTuple):
-    """The knowledge about a job at a time.
+    """The state of a job at one time.
 
     Attributes:
         time: of the look, seconds since the epoch.
@@ -149,7 +150,7 @@ def _median(values: Iterable[float]) -> float:
 
 @dataclass
 class _Track:
-    """The memory of a rank; `points` are times and steps at which it had advanced."""
+    """The history of a rank; `points` are times and steps at which it had advanced."""
 
     process: tuple[str, int]
     began: float
@@ -253,7 +254,7 @@ class Watcher:
             self._last.clear()
             self._groups.clear()
         for rank, each in statuses.items():
-            self._last[rank] = self._rank(each, ages[rank])
+            self._last[rank] = self._make_rank(each, ages[rank])
         for rank in self._last.keys() - statuses.keys():
             self._last[rank] = self._last[rank]._replace(state="ended", collective="", silent=0.0)
         return [self._last.get(rank, Rank(rank)) for rank in range(self._world)]
@@ -283,7 +284,7 @@ class Watcher:
             self._faults.add(Event(now, "restart", spans(again), step, "started again as new processes"))
         return bool(again)
 
-    def _rank(self, status: dict[str, Any], age: float) -> Rank:
+    def _make_rank(self, status: dict[str, Any], age: float) -> Rank:
         rank, at, collective = status["rank"], status["time"], status["collective"]
         step_time = self._tracks[rank].step_time(at, status["step"], status["step_time"])
         silent = age if age > SILENT else 0.0

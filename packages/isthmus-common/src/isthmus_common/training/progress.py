@@ -76,18 +76,18 @@ class Progress:
         """The last reported iteration, if any."""
         return self.newest.iteration or None if self.newest else None
 
-    def bar(self, rank: int, text: str, now: float) -> None:
+    def note_bar(self, rank: int, text: str) -> None:
         """Note that a rank has redrawn a progress bar, or written the beginning of a line."""
         if rank == min(self.ranks):
             self._bar = text.strip()
             self._steps = parse_bar(text) or self._steps
 
-    def line(self, rank: int, text: str, now: float) -> Report:
+    def note_line(self, rank: int, text: str, now: float) -> Report:
         """Note a line that a rank has written at `now`, in seconds since the epoch."""
         self.model.read_line(text)
         if steps := parse_bar(text):
             self._steps = steps
-        record = parse_line(text) or self._trainer(text)
+        record = parse_line(text) or self._parse_trainer(text)
         if record is None:
             return Report(False, False)
         cadence = self._cadences.setdefault(rank, _Cadence(record.iteration, now))
@@ -101,7 +101,7 @@ class Progress:
         self.newest, self._before = record, (record, now)
         return Report(True, True)
 
-    def _trainer(self, text: str) -> IterationRecord | None:
+    def _parse_trainer(self, text: str) -> IterationRecord | None:
         record = parse_trainer(text)
         if record is None or self._steps is None:
             return record

@@ -1,4 +1,4 @@
-"""``isthmus accuracy``."""
+"""``isthmus accuracy``: compare two runs of a job, and find the first call that differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare two dumps."""
+"""Compare two dumps: pair their calls, judge each pair, and find the first difference."""
 
 from collections import Counter
 from dataclasses import dataclass

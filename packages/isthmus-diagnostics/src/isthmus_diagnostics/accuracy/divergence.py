@@ -171,18 +171,21 @@ class Search:
         if is_told and self._lasts(row, self._uneven):
             text = ", ".join(f"{name} is {a} in A and {b} in B" for name, (a, b) in row.arguments.items())
             return Guilty(row.pair.a[0], text, row.input_error <= row.tolerance, row)
-        for detect in (self._find_missing, self._gradient):  # distances of tensors do not show these
+        for detect in (
+            self._find_missing,
+            self._find_missing_gradient,
+        ):  # distances of tensors do not show these
             if (found := detect(row)) is not None:
                 return found
         if not row.is_beyond and (row.outputs or row.input_error <= row.tolerance):  # a send has no results
             return None
         bad = [name for name, d in row.inputs.items() if d.error > row.tolerance]
         for name in bad:
-            if (found := self._source(row, name)) is not None:
+            if (found := self._trace_input(row, name)) is not None:
                 return found
         if bad or row.error <= _GROWTH * row.input_error or self._is_part(row):
             return None
-        return self._operator(row)
+        return self._accuse_operator(row)
 
     def _is_part(self, row: Judged) -> bool:
         """Whether the call takes a slice, in jobs with different numbers of ranks.
@@ -197,8 +200,8 @@ class Search:
             return False
         return all(d.equal or d.error == 0 for d in row.outputs.values()) and bool(row.outputs)
 
-    def _operator(self, row: Judged) -> Guilty | None:
-        """The call itself, unless a replay of both sides finds it right."""
+    def _accuse_operator(self, row: Judged) -> Guilty | None:
+        """Accuse the call itself, unless a replay of both sides finds it right."""
         if len(row.pair.a) != len(row.pair.b) and (partial := self._find_unreduced(row)) is not None:
             return partial
         if (moved := self._find_reordered(row)) is not None:
@@ -215,7 +218,7 @@ class Search:
         return Guilty(calls[0], reason, True, row, side)
 
     def _find_reordered(self, row: Judged) -> Guilty | None:
-        """A call of one side alone that only moves elements, which statistics of the inputs do not show."""
+        """Find a call of one side alone that only moves elements, which statistics of the inputs do not show."""
         for name, a, b in row.pair.inputs():
             if row.inputs[name].by != "statistics" or row.inputs[name].error > _SAME:
                 continue
@@ -225,10 +228,10 @@ class Search:
                         f"{name} of {row.pair.a[0]} has the same statistics; only {side} moves its elements"
                     )
                     return Guilty(found, reason, True, row, side)
-        return self._moved_before(row)
+        return self._find_moved_before(row)
 
-    def _moved_before(self, row: Judged) -> Guilty | None:
-        """The last call before in the same module that takes or moves elements otherwise, if all agrees but order."""
+    def _find_moved_before(self, row: Judged) -> Guilty | None:
+        """Find the last earlier call of the module that moves elements differently, if all agrees but order."""
         if any(each.by != "statistics" or each.error > row.tolerance for each in row.inputs.values()):
             return None
         found: list[tuple[int, Guilty]] = []
@@ -240,7 +243,7 @@ class Search:
                     found.append((call.number, Guilty(call, reason, True, row, side)))
                 elif before.pair.is_matched and not before.is_beyond:
                     bad = [name for name, each in before.inputs.items() if each.error > before.tolerance]
-                    wired = (self._source(before, name) for name in bad)
+                    wired = (self._trace_input(before, name) for name in bad)
                     found += [(call.number, each) for each in wired if each is not None]
         return max(found, key=lambda each: each[0])[1] if found else None
 
@@ -261,7 +264,7 @@ class Search:
         return None
 
     def _find_missing(self, row: Judged) -> Guilty | None:
-        """A tensor that only one side has, such as a gradient."""
+        """Find a tensor that only one side has, such as a gradient."""
         a, b = row.pair.a[0], row.pair.b[0]
         if not a.operator.startswith("optimizer::"):
             return None
@@ -271,8 +274,8 @@ class Search:
                     return Guilty(other, f"no {name} in {side}", False, row, side)
         return None
 
-    def _gradient(self, row: Judged) -> Guilty | None:
-        """An input of which only one side has a gradient."""
+    def _find_missing_gradient(self, row: Judged) -> Guilty | None:
+        """Find an input of which only one side has a gradient."""
         a, b = row.pair.a[0], row.pair.b[0]
         if a.gradients == b.gradients or a.operator != b.operator:
             return None
@@ -302,7 +305,7 @@ class Search:
         calls = content.rank.producers.get(content.number, [])
         return [call for call in calls if call.number < user.number]
 
-    def _source(self, row: Judged, name: str) -> Guilty | None:
+    def _trace_input(self, row: Judged, name: str) -> Guilty | None:
         """Return the source of a different input, if no earlier pair returned it."""
         a, b = next((x, y) for each, x, y in row.pair.inputs() if each == name)
         parts = worst(a, b) if len(a) == len(b) else (self._strangest_part(a), self._strangest_part(b))
@@ -314,15 +317,15 @@ class Search:
             reason = f"{name} ({what}) differs by {row.inputs[name].error:.3g} and no call has computed it"
             return Guilty(row.pair.a[0], reason, False, row)
         if all(source is not None and self._is_matched(source) for source in sources):
-            return self._wiring(row, name, sources, parts)
-        before = max(self._entry(part) for part in parts)
+            return self._accuse_wiring(row, name, sources, parts)
+        before = max(self._entry_error(part) for part in parts)
         if row.inputs[name].error <= _GROWTH * before:
             return None
         what = f"differs by {row.inputs[name].error:.3g}"
-        return self._structure(row, name, sources, (a, b), what, before == 0)
+        return self._accuse_unpaired(row, name, sources, (a, b), what, before == 0)
 
     def _find_unreduced(self, row: Judged) -> Guilty | None:
-        """The call itself, if it takes an input that is right only as a sum over ranks, and does not return a sum."""
+        """Accuse the call itself, if it takes an input that is right only as a sum over ranks, and returns no sum."""
         for name, each in row.inputs.items():
             if "sum" in each.gathered:
                 return Guilty(row.pair.a[0], f"{name} {_UNREDUCED}", True, row)
@@ -337,10 +340,10 @@ class Search:
 
         return max(parts, key=lambda part: (special(part), own(part)))
 
-    def _wiring(
+    def _accuse_wiring(
         self, row: Judged, name: str, sources: list[Recorded | None], parts: tuple[Content, Content]
     ) -> Guilty | None:
-        """The call itself, if the two sides take the input from different calls; else the error came with it."""
+        """Accuse the call itself, if the sides take an input from different calls; else the error came with it."""
         of_a, of_b = (self._of[id(source)] for source in sources)
         if of_a is of_b and self._is_part(of_a):
             reason = f"the parts that the ranks take are not those of {name} of {row.pair.a[0]}"
@@ -369,7 +372,7 @@ class Search:
             call = before
         return call
 
-    def _structure(
+    def _accuse_unpaired(
         self,
         row: Judged,
         name: str,
@@ -378,7 +381,7 @@ class Search:
         what: str,
         equal: bool,
     ) -> Guilty:
-        """The first call that only one side has, of those that lead to an input."""
+        """Accuse the first call that only one side has, of those that lead to an input."""
         chains = [
             self._after_right(self._unpaired_chain(source), other) if source is not None else []
             for source, other in zip(sources, reversed(parts), strict=True)
@@ -425,8 +428,8 @@ class Search:
             return None
         return next(iter(content.rank.producers.get(content.number, [])), None)
 
-    def _entry(self, content: Content, seen: set[int] | None = None) -> float:
-        """Largest error of what the calls of one side that led to a tensor had taken from pairs."""
+    def _entry_error(self, content: Content, seen: set[int] | None = None) -> float:
+        """Return the largest error of the paired results that the unpaired calls leading to a tensor have taken."""
         seen = set() if seen is None else seen
         source = self._producer(content)
         if source is None or id(source) in seen:
@@ -435,7 +438,7 @@ class Search:
         row = self._of.get(id(source))
         if row is not None and row.pair.is_matched:
             return row.error
-        return max((self._entry(each, seen) for each in source.inputs.values()), default=0.0)
+        return max((self._entry_error(each, seen) for each in source.inputs.values()), default=0.0)
 
 
 def _result(call: Recorded | None, content: Content) -> str:

@@ -231,7 +231,7 @@ class Recorder(TorchDispatchMode):
         if _base(call.name) in _COPIES and self._tensors.is_unwritten(inputs[0][1]):
             self._tensors.allocated(returned)
         line["outputs"] = self._numbers(call.results(returned))
-        self.writer.line(line)
+        self.writer.add_line(line)
         return returned
 
     def _forget_written(self, call: Call, number: int | None = None) -> None:
@@ -282,7 +282,7 @@ class Recorder(TorchDispatchMode):
             line["group"] = collectives.group(call)
             line["arguments"] = collectives.plain_arguments(call)
             line["inputs"] = self._numbers(read)
-            self.writer.line(line)
+            self.writer.add_line(line)
         returned = call.op(*call.args, **call.kwargs)
         written = collectives.written_tensors(call, returned)
         if self._writer is not None:
@@ -297,11 +297,11 @@ class Recorder(TorchDispatchMode):
         for number, outputs in self._collectives.take_used(tensors):
             for _, tensor in outputs:  # views of it were made meanwhile
                 self._tensors.forget_written(tensor, number)
-            self.writer.line({"completes": number, "outputs": self._numbers(outputs)})
+            self.writer.add_line({"completes": number, "outputs": self._numbers(outputs)})
 
     def _complete_all(self) -> None:
         for number, outputs in self._collectives.take_rest():
-            self.writer.line({"completes": number, "outputs": self._numbers(outputs)})
+            self.writer.add_line({"completes": number, "outputs": self._numbers(outputs)})
 
     # ---- modules
 
@@ -328,7 +328,7 @@ class Recorder(TorchDispatchMode):
             line["class"] = type(module).__name__
             line["inputs"] = inputs
             line["outputs"] = self._numbers(list(tensors_in({"output": result})))
-            self.writer.line(line)
+            self.writer.add_line(line)
 
     # ---- optimizers
 
@@ -367,7 +367,7 @@ class Recorder(TorchDispatchMode):
         line["inputs"] = self._optimizer_inputs.get(id(parameter), {})
         after = {"parameter": parameter, **state_of(optimizer, parameter)}
         line["outputs"] = self._numbers(list(tensors_in(after)))
-        self.writer.line(line)
+        self.writer.add_line(line)
 
 
 class unseen:

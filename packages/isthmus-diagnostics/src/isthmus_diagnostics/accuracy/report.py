@@ -1,4 +1,4 @@
-"""Show a comparison: text, JSON, a page."""
+"""The report of a comparison: text, JSON, a page."""
 
 import math
 from pathlib import Path

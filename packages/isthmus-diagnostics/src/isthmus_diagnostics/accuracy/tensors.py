@@ -145,9 +145,9 @@ class Tensors:
         if measured or like is not None:
             line |= {"unwritten": True} if self.is_unwritten(local) else {}
         if measured:
-            self._writer.tensor(line, local)
+            self._writer.add_tensor(line, local)
         else:
-            self._writer.line(line)
+            self._writer.add_line(line)
         return self._count
 
 

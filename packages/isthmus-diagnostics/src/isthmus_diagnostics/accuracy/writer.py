@@ -56,13 +56,13 @@ class Writer:
         self._file = FileIO(self.folder / INDEX, "w")
         os.fchmod(self._file.fileno(), 0o640)
 
-    def line(self, line: dict[str, Any]) -> None:
+    def add_line(self, line: dict[str, Any]) -> None:
         """Add a line of the index."""
         self._lines.append(line)
         if time.monotonic() - self._written > _SECONDS:
             self.flush()
 
-    def tensor(self, line: dict[str, Any], tensor: torch.Tensor) -> None:
+    def add_tensor(self, line: dict[str, Any], tensor: torch.Tensor) -> None:
         """Add the line of a tensor, and compute its statistics on its device."""
         rows = self._rows.get(tensor.device)
         if rows is None:
@@ -74,7 +74,7 @@ class Writer:
         rows.counts.append(elements(tensor))
         if self.keeps_tensors:
             self._keep(line, tensor)
-        self.line(line)
+        self.add_line(line)
 
     def _keep(self, line: dict[str, Any], tensor: torch.Tensor) -> None:
         line["file"] = f"tensors-{self._files:05d}.safetensors"

@@ -1,4 +1,4 @@
-"""The watch from the start of a process, by ISTHMUS_HEALTH and the options beside it."""
+"""Start to watch the health of a process, where ISTHMUS_HEALTH asks for it."""
 
 import atexit
 import os
@@ -12,7 +12,7 @@ _LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "torch.distributed.run", "t
 
 
 def start() -> None:
-    """Start to watch, until the process ends, if it is a rank and not a process that a rank has started."""
+    """Watch this process until it ends, if it is a rank and not a process that a rank has started."""
     if not _claim():
         return
     timeout = TABLE.integer("health_timeout")

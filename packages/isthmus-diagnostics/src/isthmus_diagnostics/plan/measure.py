@@ -1,4 +1,4 @@
-"""Measurement of the layers in a running job: the time and memory of their modules, the memory at each moment."""
+"""Measurement of the layers in a running job: the time and memory of their modules, the memory between events."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Probe:
         }
         self._modules = modules
 
-    def memory(self) -> Undo:
+    def record_saved(self) -> Undo:
         """Record what the next forward saves, until undone."""
         stack: list[str] = []
         order: list[str] = []
@@ -185,7 +185,7 @@ class Probe:
 
         return self._add_hooks(before, after)
 
-    def time(self) -> Undo:
+    def measure_time(self) -> Undo:
         """Measure the forward time of each module, until undone; the shortest of several counts."""
         begins: dict[str, float] = {}
 

@@ -272,13 +272,13 @@ class Measuring(Session):
                 self._apply()
             case 2:
                 self.probes = [Probe(self.layers[index]) for index in self._probes]
-                self._undo = [probe.memory() for probe in self.probes]
+                self._undo = [probe.record_saved() for probe in self.probes]
                 self._timeline = Timeline(self.layers)
             case 3:
                 self._timeline.close()
-                self._undo = [probe.time() for probe in self.probes]
+                self._undo = [probe.measure_time() for probe in self.probes]
             case 4 | 5 | 6:
-                self._undo = [probe.time() for probe in self.probes]
+                self._undo = [probe.measure_time() for probe in self.probes]
             case 7:
                 self._apply(keeps_probes=False)
                 self._bandwidth = offload.bandwidth()

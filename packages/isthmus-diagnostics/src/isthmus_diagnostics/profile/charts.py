@@ -32,7 +32,7 @@ def bars(rows: Sequence[Row]) -> Markup:
     return Markup('<div class="bars">{}</div>').format(Markup("").join(made))
 
 
-def stacked(shares: Sequence[tuple[float, str]]) -> list[tuple[float, float, str]]:
+def stack_bars(shares: Sequence[tuple[float, str]]) -> list[tuple[float, float, str]]:
     """Return the bars of (percent, kind) side by side."""
     made, start = [], 0.0
     for share, kind in shares:

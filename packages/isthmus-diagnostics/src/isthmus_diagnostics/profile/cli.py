@@ -1,4 +1,4 @@
-"""``isthmus profile``."""
+"""``isthmus profile``: analyse traces of the profiler."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _step_section(found: Overview, top: int) -> Section:
         for name, row in named:
             section.rows.append([name, *_cells(row)])
             shares = [(100 * getattr(row, kind) / max(row.time, 1e-9), kind) for kind in _KINDS]
-            drawn.append((name, charts.stacked(shares)))
+            drawn.append((name, charts.stack_bars(shares)))
     section.chart = charts.legend([(kind, _NAMES.get(kind, kind)) for kind in _KINDS]) + charts.bars(
         drawn[:_ROWS]
     )
@@ -182,7 +182,7 @@ def _pipeline_section(found: Overview) -> Section:
         drawn.append(
             (
                 f"stage {stage}",
-                charts.stacked([(100 * time / max(row.time, 1e-9), kind) for time, kind in parts]),
+                charts.stack_bars([(100 * time / max(row.time, 1e-9), kind) for time, kind in parts]),
             )
         )
     named = [("compute", "compute"), ("exposed", "exposed collectives"), ("sends", "bubble")]

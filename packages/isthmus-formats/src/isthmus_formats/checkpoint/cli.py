@@ -1,4 +1,4 @@
-"""``isthmus checkpoint``."""
+"""``isthmus checkpoint``: convert, inspect and compare checkpoints."""
 
 from __future__ import annotations
 

@@ -106,10 +106,10 @@ class Hashed:
         return self.tensor.dtype
 
     def read(self) -> torch.Tensor:
-        """Return it.
+        """Return the tensor.
 
         Raises:
-            CheckpointError: it is not what was written.
+            CheckpointError: its hash is not that of the manifest.
         """
         tensor = self.tensor.read()
         if (found := digest(tensor)) != self.sha:
@@ -163,21 +163,21 @@ def _open(folder: Path, format: str, config: Path | None, options: Options, igno
             hashes = {(file, key): sha for file, key, _, _, sha in manifest["tensors"]}
         tensors = {key: _check_hash(folder, key, tensor, hashes) for key, tensor in tensors.items()}
     check_pairs(of.config, of.parameters, layout)
-    output = _output(kind, of, layout) & tensors.keys() if of.tied else set()
+    output = _output_keys(kind, of, layout) & tensors.keys() if of.tied else set()
 
-    def opened(of: Model) -> Source:
+    def make_source(of: Model) -> Source:
         pieces = kind.pieces(of, layout)
-        holding = _checked(folder, pieces, tensors, output)
-        return Source(folder, kind, of, layout, tensors, holding, _left_out(folder, kind, of, stored))
+        holding = _pieces_by_parameter(folder, pieces, tensors, output)
+        return Source(folder, kind, of, layout, tensors, holding, _note_left_out(folder, kind, of, stored))
 
     if output:
-        source = opened(_untie(of))
+        source = make_source(_untie(of))
         if not _is_tied(source):
             note = (
                 f"{folder}: the output layer differs from the embedding; tie_word_embeddings is set to false"
             )
             return replace(source, note="; ".join(filter(None, (note, source.note))))
-    return opened(of)
+    return make_source(of)
 
 
 def _unwrap_names(folder: Path, tensors: Tensors) -> Tensors:
@@ -195,7 +195,7 @@ def _unwrap_names(folder: Path, tensors: Tensors) -> Tensors:
     return found
 
 
-def _left_out(folder: Path, kind: Format, of: Model, stored: Tensors) -> str:
+def _note_left_out(folder: Path, kind: Format, of: Model, stored: Tensors) -> str:
     """Return a note about layers that predict further tokens; empty if there are none."""
     numbers = "|".join(map(str, of.further_layers)) if kind.whole else ""
     count = sum(bool(re.search(rf"\blayers\.({numbers})\.", name)) for _, name in stored) if numbers else 0
@@ -207,8 +207,8 @@ def _untie(of: Model) -> Model:
     return model({**of.config, "tie_word_embeddings": False})
 
 
-def _output(kind: Format, of: Model, layout: Layout) -> set[Key]:
-    """Return where a checkpoint has its output layer; some do though it is tied."""
+def _output_keys(kind: Format, of: Model, layout: Layout) -> set[Key]:
+    """Return the keys of the output layer; some checkpoints store it though it is tied."""
     return {
         (piece.file, piece.key)
         for piece in kind.pieces(_untie(of), layout)
@@ -261,10 +261,10 @@ def _tuples(layout: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in layout.items()}
 
 
-def _checked(
+def _pieces_by_parameter(
     folder: Path, pieces: Iterable[Piece], tensors: Tensors, redundant: set[Key]
 ) -> dict[str, list[Piece]]:
-    """Return the pieces of each parameter, replicas left out."""
+    """Check names, shapes and data types; return the pieces of each parameter, replicas left out."""
     holding: dict[str, list[Piece]] = defaultdict(list)
     known = set()
     for piece in pieces:

@@ -256,10 +256,12 @@ def _one_integer(found: dict[int, list[Any]], number: int) -> int:
 
 
 def _to_protobuf(strategy: Strategy) -> bytes:
-    data = protobuf.number(1, strategy.stage)
+    data = protobuf.encode_integer(1, strategy.stage)
     for name, (stage, split) in strategy.operators.items():
-        message = protobuf.number(1, stage) + b"".join(_dims(2, each) for each in split)
-        data += protobuf.text(2, protobuf.text(1, name.encode()) + protobuf.text(2, message))
+        message = protobuf.encode_integer(1, stage) + b"".join(_dims(2, each) for each in split)
+        data += protobuf.encode_bytes(
+            2, protobuf.encode_bytes(1, name.encode()) + protobuf.encode_bytes(2, message)
+        )
     for name, item in strategy.items.items():
         axes = tensor_map(item)
         several = axes and isinstance(axes[0], list)
@@ -267,11 +269,14 @@ def _to_protobuf(strategy: Strategy) -> bytes:
         message += b"".join(_dims(2, each) for each in axes) if several else _dims(2, axes)
         message += _dims(3, item.shape) + _dims(4, item.offsets)
         message += b"".join(
-            protobuf.number(5 + index, each) for index, each in enumerate((item.field, item.step, item.size))
+            protobuf.encode_integer(5 + index, each)
+            for index, each in enumerate((item.field, item.step, item.size))
         )
-        data += protobuf.text(3, protobuf.text(1, name.encode()) + protobuf.text(2, message))
+        data += protobuf.encode_bytes(
+            3, protobuf.encode_bytes(1, name.encode()) + protobuf.encode_bytes(2, message)
+        )
     return data
 
 
 def _dims(number: int, values: Sequence[int]) -> bytes:
-    return protobuf.text(number, b"".join(protobuf.number(1, each) for each in values))
+    return protobuf.encode_bytes(number, b"".join(protobuf.encode_integer(1, each) for each in values))

@@ -132,7 +132,7 @@ class Template:
         if self._tagged:
             return _remove_marks(self._text(turns))
         text = self._text(turns)
-        for mark in _mark_turn, _marked_inside:
+        for mark in _mark_turn, _mark_inside:
             try:
                 found, spans = _remove_marks(self._text([mark(turn) for turn in turns]))
             except RowError:
@@ -175,7 +175,7 @@ def _mark_turn(turn: Turn) -> Turn:
     return Turn(turn.role, f"{_BEGIN}{turn.text}{_END}") if is_said else turn
 
 
-def _marked_inside(turn: Turn) -> Turn:
+def _mark_inside(turn: Turn) -> Turn:
     """Mark the text of an assistant's turn inside its white space, which templates may strip."""
     core = turn.text.strip()
     if turn.role != "assistant" or not core:

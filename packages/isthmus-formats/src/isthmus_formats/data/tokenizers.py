@@ -70,7 +70,7 @@ class Tokenizer:
                 raise DataError(f"{path}: no tokenizer.json and no tokenizer.model in this folder")
             path = found[0]
         settings = _settings(folder)
-        self.backend: Backend = _Hugging(path) if path.suffix == ".json" else _SentencePiece(path)
+        self.backend: Backend = _HuggingFace(path) if path.suffix == ".json" else _SentencePiece(path)
         self.special = {**getattr(self.backend, "defaults", {}), **_special_tokens(folder, settings)}
         self.chat_template = _chat_template(folder, settings)
 
@@ -141,7 +141,7 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
     return template
 
 
-class _Hugging:
+class _HuggingFace:
     def __init__(self, path: Path) -> None:
         try:
             from tokenizers import Tokenizer as Fast

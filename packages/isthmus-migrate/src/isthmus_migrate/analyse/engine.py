@@ -1,4 +1,4 @@
-"""Search a project: what its rules and detectors find, in several processes if it is large."""
+"""Search a project with all rules and detectors, in several processes if it is large."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def analyse(
     parts = list(in_processes(work, items, processes, searched))
     findings = [*problems, *(finding for part in parts for finding in part.findings)]
     natives = [source for part in parts for source in part.natives]
-    findings += _of_project(Project(target, [], natives, findings, flow), parts, probe)
+    findings += _project_findings(Project(target, [], natives, findings, flow), parts, probe)
     wanted = dict.fromkeys(each for each in findings if advice or each.severity is not Severity.ADVICE)
     ordered = sorted(wanted, key=lambda each: (each.path, each.line, each.column, each.code, each.subject))
     return Report(ordered, sum(part.files for part in parts), sum(part.lines for part in parts))
@@ -134,7 +134,7 @@ def _analyse_source(source: Source, package: str, around: Surroundings, part: _P
                 facts.append(fact)
 
 
-def _of_project(project: Project, parts: list[_Part], probe: bool) -> Iterator[Finding]:
+def _project_findings(project: Project, parts: list[_Part], probe: bool) -> Iterator[Finding]:
     known = list(project.findings)
     for index, detector in enumerate(detectors.PROJECT):
         if detector.probes and not probe:

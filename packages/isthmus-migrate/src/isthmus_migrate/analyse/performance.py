@@ -38,13 +38,13 @@ def detect(module: Module) -> Iterator[Finding]:
     for loop in training_loops(module):
         for node in ast.walk(loop):
             if isinstance(node, ast.Call) and not is_conditional(module, node, loop):
-                yield from _in_training_loop(module, node)
-        yield from _accumulation(module, loop)
+                yield from _find_reads(module, node)
+        yield from _find_accumulation(module, loop)
 
 
 def _find_constructions(module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     if name in _LOADERS:
-        yield from _loader(module, call)
+        yield from _find_loader_settings(module, call)
     elif name in _FUSED and not (passes(call, "fused") or passes(call, "foreach")):
         said, advice = "takes several kernels a step", "pass fused=True"
         if "Adam" in name:
@@ -59,7 +59,7 @@ def _find_constructions(module: Module, call: ast.Call, name: str) -> Iterator[F
         yield advise(module, call, "IM710", "zero_grad", "writes zeros where it could drop gradients", advice)
 
 
-def _loader(module: Module, call: ast.Call) -> Iterator[Finding]:
+def _find_loader_settings(module: Module, call: ast.Call) -> Iterator[Finding]:
     if is_constant(keyword(call, "num_workers"), 0) or not (
         passes(call, "num_workers") or len(call.args) > 5
     ):
@@ -109,7 +109,7 @@ def _targets(loop: ast.For) -> set[str]:
     return {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
 
 
-def _in_training_loop(module: Module, call: ast.Call) -> Iterator[Finding]:
+def _find_reads(module: Module, call: ast.Call) -> Iterator[Finding]:
     name = method(call)
     if name in _READS and not call.args:
         said = "waits for the device in every step"
@@ -120,7 +120,7 @@ def _in_training_loop(module: Module, call: ast.Call) -> Iterator[Finding]:
         yield advise(module, call, "IM708", name, "releases cached memory in every step", advice)
 
 
-def _accumulation(module: Module, loop: Loop) -> Iterator[Finding]:
+def _find_accumulation(module: Module, loop: Loop) -> Iterator[Finding]:
     """Find a step taken in some iterations only, under DistributedDataParallel without ``no_sync``."""
     if not module.mentions("DistributedDataParallel", "DDP") or module.mentions(
         "no_sync", "set_requires_gradient_sync", "require_backward_grad_sync"

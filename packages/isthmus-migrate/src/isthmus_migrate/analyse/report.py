@@ -73,7 +73,7 @@ def as_lines(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """``{"files": .., "lines": .., "not_applicable": .., "findings": [{"code": .., "severity": .., ..}]}``."""
+    """Return ``{"files": .., "lines": .., "not_applicable": .., "findings": [{"code": .., "severity": .., ..}]}``."""
     hidden = report.hidden + sum(each.severity is Severity.NONE for each in report.findings)
     counts = {"files": report.files, "lines": report.lines, "not_applicable": hidden}
     findings = [each.as_dict() for each in report.findings]

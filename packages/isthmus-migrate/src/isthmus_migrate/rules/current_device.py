@@ -1,4 +1,4 @@
-"""Reading, setting and temporarily setting the current device."""
+"""Rule IM111: functions that read, set or temporarily set the current device."""
 
 import ast
 

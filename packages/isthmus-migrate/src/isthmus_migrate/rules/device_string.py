@@ -46,11 +46,11 @@ class DeviceString(Rule):
                 and node not in module.claimed
                 and not isinstance(module.parents[node], ast.Expr)
             ):
-                yield from self._string(module, node)
+                yield from self._judge_string(module, node)
         for each in module.of(ast.List):
-            yield from self._choices(module, each)
+            yield from self._judge_choices(module, each)
 
-    def _string(self, module: Module, node: ast.Constant) -> Iterator[Finding]:
+    def _judge_string(self, module: Module, node: ast.Constant) -> Iterator[Finding]:
         parent = module.parents[node]
         subject = f'"{text(node)}"'
         verdict = module.around.flow.strings.get(place_of(node), WORD)
@@ -70,7 +70,7 @@ class DeviceString(Rule):
                 module, node, subject, "is a key among which a device type is looked up", _TABLE
             )
         elif verdict.use is Use.DEVICE and verdict.certain:
-            yield self._device(module, node, subject, verdict)
+            yield self._judge_device(module, node, subject, verdict)
         elif _registers(module, node):
             yield self.already_portable(
                 module, node, subject, "is the device of an operator's implementation", "stays"
@@ -82,7 +82,7 @@ class DeviceString(Rule):
         elif verdict.use is not Use.BACKEND:
             yield self.undecided(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
 
-    def _device(self, module: Module, node: ast.Constant, subject: str, verdict: Verdict) -> Finding:
+    def _judge_device(self, module: Module, node: ast.Constant, subject: str, verdict: Verdict) -> Finding:
         if is_enum_value(module, node):
             message = "is a value of an Enum, which other values are compared with"
             return self.needs_manual_change(module, node, subject, message, _TABLE)
@@ -109,7 +109,7 @@ class DeviceString(Rule):
         match = next(matches)
         return module.around.flow.values.get(place_of(match.subject), WORD)
 
-    def _choices(self, module: Module, node: ast.List) -> Iterator[Finding]:
+    def _judge_choices(self, module: Module, node: ast.List) -> Iterator[Finding]:
         """Add the device in use to ``choices=["cpu", "cuda"]`` of an option that is a device."""
         parent = module.parents[node]
         if not (isinstance(parent, ast.keyword) and parent.arg == "choices") or not any(
@@ -144,14 +144,14 @@ class DeviceFormat(Rule):
     order = 80
 
     def find(self, module: Module) -> Iterator[Finding]:
-        """``f"cuda:{rank}"``, and the same by ``+``, ``%`` and ``format``."""
+        """Find ``f"cuda:{rank}"``, and the same by ``+``, ``%`` and ``format``."""
         for node in (*module.of(ast.JoinedStr), *module.of(ast.BinOp), *module.of(ast.Call)):
             verdict = module.around.flow.strings.get(place_of(node))
             if verdict is None or node in module.claimed or isinstance(module.parents[node], ast.Expr):
                 continue
-            yield self._format_finding(module, node, verdict)
+            yield self._judge_format(module, node, verdict)
 
-    def _format_finding(self, module: Module, node: ast.expr, verdict: Verdict) -> Finding:
+    def _judge_format(self, module: Module, node: ast.expr, verdict: Verdict) -> Finding:
         subject = '"cuda:..."'
         if verdict.use is Use.WORD:
             return self.already_portable(module, node, subject, "is text here, not a device", "stays")

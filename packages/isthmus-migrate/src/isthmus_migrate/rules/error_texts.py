@@ -1,4 +1,4 @@
-"""Scripts that match the text of CUDA's out-of-memory error."""
+"""Rule IM132: tests for CUDA's out-of-memory error by its text."""
 
 import ast
 from collections.abc import Iterator
@@ -28,16 +28,16 @@ class ErrorTexts(Rule):
         """Find ``"CUDA out of memory" in str(error)`` and the like."""
         for constant in module.of(ast.Constant):
             if "out of memory" in text(constant) and _is_asked(module, constant):
-                yield self._ask_person(module, constant)
+                yield self._judge(module, constant)
 
-    def _ask_person(self, module: Module, node: ast.Constant) -> Finding:
+    def _judge(self, module: Module, node: ast.Constant) -> Finding:
         subject = f'"{text(node)}"'
         if not text(node).lower().startswith("cuda"):
             advice = "stays: messages of other accelerators contain it too"
             return self.already_portable(module, node, subject, "is part of an out-of-memory message", advice)
         said = "is CUDA's out-of-memory message; other accelerators have other messages"
         test = module.parents[node]
-        error = _error(module, test) if isinstance(test, ast.Compare) and test.left is node else ""
+        error = _caught_error(module, test) if isinstance(test, ast.Compare) and test.left is node else ""
         if not error or not text(node).startswith(_MESSAGE) or not isinstance(test, ast.Compare):
             advice = f"catch {_CLASS} (`isthmus run` raises CUDA's message)"
             return self.undecided(module, node, subject, said, advice)
@@ -56,7 +56,7 @@ class ErrorTexts(Rule):
         return self.automatic_change(test, subject, said, f"becomes a test for {_CLASS}", draft, evidence)
 
 
-def _error(module: Module, test: ast.Compare) -> str:
+def _caught_error(module: Module, test: ast.Compare) -> str:
     """Return the exception whose text ``... in str(error)`` searches, if a handler around it binds it; else ""."""
     call = test.comparators[0]
     if (

@@ -1,4 +1,4 @@
-"""Ranges for NVIDIA's profiler."""
+"""Rule IM121: named ranges for NVIDIA's profiler."""
 
 import ast
 

@@ -20,7 +20,7 @@ _RAISES = frozenset(
 )
 
 
-def probes(module: Module, node: ast.AST, draft: Draft) -> ast.Try | None:
+def enclosing_probe(module: Module, node: ast.AST, draft: Draft) -> ast.Try | None:
     """Return the ``try`` whose handler catches that a call fails without CUDA; None for all other code.
 
     Args:

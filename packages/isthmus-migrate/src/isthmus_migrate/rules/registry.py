@@ -25,7 +25,7 @@ def all_rules() -> Sequence[type[Rule]]:
     Raises:
         RegistryError: an entry point does not load or is not a rule, or two rules have the same code.
     """
-    found = [*_own_rules(), *_of_others()]
+    found = [*_own_rules(), *_installed_rules()]
     by_code: dict[str, type[Rule]] = {}
     for rule in found:
         other = by_code.setdefault(rule.code, rule)
@@ -74,7 +74,7 @@ def _own_rules() -> Iterator[type[Rule]]:
         )
 
 
-def _of_others() -> Iterator[type[Rule]]:
+def _installed_rules() -> Iterator[type[Rule]]:
     for entry in entry_points(group=GROUP):
         try:
             rule = entry.load()

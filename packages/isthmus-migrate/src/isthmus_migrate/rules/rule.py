@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from isthmus_migrate.rules import mocks
 from isthmus_migrate.rules.draft import Draft
-from isthmus_migrate.rules.probes import probes
+from isthmus_migrate.rules.probes import enclosing_probe
 from isthmus_migrate.source import versions
 from isthmus_migrate.source.cuda_assignments import depends
 from isthmus_migrate.source.findings import Finding, Severity
@@ -157,7 +157,7 @@ def _doubt(module: Module, node: ast.AST, draft: Draft) -> tuple[str, str] | Non
             f"depends on {found.name}, which line {line} assigns",
             "convert it together with the assignment",
         )
-    if probe := probes(module, node, draft):
+    if probe := enclosing_probe(module, node, draft):
         line = module.place(probe.lineno)[1]
         said = f"fails without CUDA, which the handler of the `try` in line {line} catches"
         return said, "test for the accelerator, and keep both ways"

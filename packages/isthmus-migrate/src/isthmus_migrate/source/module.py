@@ -1,4 +1,4 @@
-"""A module, which rules and detectors search, and what they know about the rest of its project."""
+"""One parsed module of a project: its nodes, names and positions, which rules and detectors search."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Values that are the storage of a tensor, whose method ``to`` takes the device by its name only."""
+"""Recognise values that are the storage of a tensor: its method ``to`` takes the device by its name only."""
 
 import ast
 import functools
@@ -46,12 +46,12 @@ def _variables(module: Module) -> Collection[Variable]:
 
 @functools.lru_cache(maxsize=1)
 def _storage_parameters(module: Module) -> frozenset[ast.arg]:
-    """Return the parameters that are the storage in the functions that a module gives as map_location."""
-    return frozenset(found for value in _values(module) for found in _parameters(module, value, 0))
+    """Return the parameters that are the storage in the functions that a module passes as map_location."""
+    return frozenset(found for value in _map_locations(module) for found in _parameters(module, value, 0))
 
 
-def _values(module: Module) -> Iterator[ast.expr]:
-    """Yield what a module gives as map_location."""
+def _map_locations(module: Module) -> Iterator[ast.expr]:
+    """Yield the values that a module passes as map_location."""
     for call in module.of(ast.Call):
         yield from (each.value for each in call.keywords if each.arg == "map_location")
         if module.names.qualified(call.func) == "torch.load":

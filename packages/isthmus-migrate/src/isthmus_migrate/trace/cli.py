@@ -1,4 +1,4 @@
-"""``isthmus migrate trace``."""
+"""``isthmus migrate trace``: run a program, and record which of its strings and calls are devices."""
 
 import os
 import signal

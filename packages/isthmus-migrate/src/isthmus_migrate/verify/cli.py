@@ -1,4 +1,4 @@
-"""``isthmus migrate verify``."""
+"""``isthmus migrate verify``: compare a run on the CPU with a converted one on the accelerator."""
 
 import re
 import sys

@@ -32,7 +32,7 @@ class Watchdog {
     added_.notify_one();
   }
 
-  void look() {
+  void check_all() {
     const std::lock_guard<std::mutex> looking(looking_);
     Works works = outstanding_works();
     Works ended = which_ended(works);
@@ -97,7 +97,7 @@ class Watchdog {
         added_.wait(lock, [this] { return !works_.empty(); });
       }
       std::this_thread::sleep_for(kLook);
-      look();
+      check_all();
     }
   }
 
@@ -211,7 +211,7 @@ Watchdog& watchdog() {
 
 void watch(c10::intrusive_ptr<DriverWork> work) { watchdog().watch(std::move(work)); }
 
-void look() { watchdog().look(); }
+void check_all() { watchdog().check_all(); }
 
 Waits waits() { return watchdog().waits(); }
 

@@ -20,7 +20,7 @@ namespace watchdog {
 void watch(c10::intrusive_ptr<DriverWork> work);
 
 // Checks all works now, and reports those that have failed.
-void look();
+void check_all();
 
 // The outstanding operations of the process. After a timeout, for a minute, those of that time: the end of
 // the operation that timed out lets others proceed, and the other ranks still ask where this one waited.

@@ -48,7 +48,7 @@ std::string failure_on(c10::Stream stream) {
   }
   for (const auto& communicator : found) {
     if (communicator->failure().empty()) continue;
-    watchdog::look();  // reports more than the driver's message
+    watchdog::check_all();  // reports more than the driver's message
     return communicator->failure();
   }
   return {};

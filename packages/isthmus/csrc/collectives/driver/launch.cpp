@@ -183,7 +183,7 @@ void Launch::enqueue(std::vector<Launch>& launches, Group& group,
     if (failed != nullptr) {
       cause = failed->driver_failure();
       message = failed->failure();
-      watchdog::look();  // most likely an earlier operation has failed
+      watchdog::check_all();  // most likely an earlier operation has failed
     }
     // Operations of a group that were enqueued would wait for those that were not.
     if (group.failure().empty() && (failed != nullptr || is_group))

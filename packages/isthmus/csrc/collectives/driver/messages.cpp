@@ -31,7 +31,7 @@ Parts split(const at::Tensor& tensor, const std::vector<int64_t>& splits, int si
                     " split sizes, not ", splits.size(), ".");
   TORCH_CHECK_VALUE(splits.empty() || std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows,
                     "all_to_all_single: the ", side, " split sizes do not add up to its ", rows, " rows.");
-  const size_t row = rows == 0 ? 0 : moved(tensor).count / static_cast<size_t>(rows);
+  const size_t row = rows == 0 ? 0 : elements_to_move(tensor).count / static_cast<size_t>(rows);
   Parts parts;
   size_t offset = 0;
   for (size_t i = 0; i < ranks; ++i) {
@@ -44,7 +44,7 @@ Parts split(const at::Tensor& tensor, const std::vector<int64_t>& splits, int si
 
 void exchange(const at::Tensor& to, const Parts& taken, const at::Tensor& from, const Parts& sent,
               isthmus_comm comm, isthmus_stream stream) {
-  const isthmus_dtype dtype = moved(from).dtype;
+  const isthmus_dtype dtype = elements_to_move(from).dtype;
   const size_t bytes = dtype == ISTHMUS_UINT8 ? 1 : from.element_size();
   const auto* source = static_cast<const char*>(from.const_data_ptr());
   auto* target = static_cast<char*>(to.mutable_data_ptr());
@@ -75,14 +75,14 @@ Transport::WorkPtr DriverTransport::all_to_all_single(const at::Tensor& output, 
   if (is_even && ISTHMUS_HAS(driver(), all_to_all)) {
     launch.enqueue([from, to, count = sent.counts[0]](isthmus_comm comm, isthmus_stream stream) {
       check_collective(driver().all_to_all(to.mutable_data_ptr(), from.const_data_ptr(), count,
-                                           moved(from).dtype, comm, stream),
+                                           elements_to_move(from).dtype, comm, stream),
                        "all_to_all_single");
     });
   } else if (by_parts) {
     launch.enqueue([from, to, sent, taken](isthmus_comm comm, isthmus_stream stream) {
       check_collective(driver().all_to_all_v(to.mutable_data_ptr(), taken.counts.data(), taken.offsets.data(),
                                              from.const_data_ptr(), sent.counts.data(), sent.offsets.data(),
-                                             moved(from).dtype, comm, stream),
+                                             elements_to_move(from).dtype, comm, stream),
                        "all_to_all_single");
     });
   } else {
@@ -107,8 +107,8 @@ Transport::WorkPtr DriverTransport::all_to_all(const Tensors& outputs, const Ten
       [from, to](isthmus_comm comm, isthmus_stream stream) {
         for (int peer = 0; peer < static_cast<int>(from.size()); ++peer) {
           const auto i = static_cast<size_t>(peer);
-          send_to(peer, from[i].const_data_ptr(), moved(from[i]), comm, stream);
-          receive_from(peer, to[i].mutable_data_ptr(), moved(to[i]), comm, stream);
+          send_to(peer, from[i].const_data_ptr(), elements_to_move(from[i]), comm, stream);
+          receive_from(peer, to[i].mutable_data_ptr(), elements_to_move(to[i]), comm, stream);
         }
       },
       true);
@@ -124,9 +124,9 @@ Launch DriverTransport::prepare_message(OpType type, const at::Tensor& tensor, i
   launch.enqueue([plain, peer, sends, group = group_](isthmus_comm comm, isthmus_stream stream) {
     const int number = group->rank_in(comm, peer);
     if (sends)
-      send_to(number, plain.const_data_ptr(), moved(plain), comm, stream);
+      send_to(number, plain.const_data_ptr(), elements_to_move(plain), comm, stream);
     else
-      receive_from(number, plain.mutable_data_ptr(), moved(plain), comm, stream);
+      receive_from(number, plain.mutable_data_ptr(), elements_to_move(plain), comm, stream);
   });
   return launch;
 }

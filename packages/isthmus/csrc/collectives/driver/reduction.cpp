@@ -91,7 +91,7 @@ void DriverReduction::enqueue(isthmus_comm comm, isthmus_stream stream, const ch
                               const Call& call) const {
   const void* const from = from_.const_data_ptr();
   if (rows_.defined()) {
-    const auto [dtype, count] = moved(from_);
+    const auto [dtype, count] = elements_to_move(from_);
     check_collective(driver().all_gather(rows_.mutable_data_ptr(), from, count, dtype, comm, stream), name);
   } else {
     check_collective(call(to_.defined() ? to_.mutable_data_ptr() : nullptr, from, reduction_), name);

@@ -59,7 +59,7 @@ Transport::WorkPtr DriverTransport::broadcast(const at::Tensor& tensor, const c1
   const at::Tensor plain = launch.update(tensor);
   launch.enqueue(
       [plain, root = static_cast<int32_t>(given.rootRank)](isthmus_comm comm, isthmus_stream stream) {
-        const auto [dtype, count] = moved(plain);
+        const auto [dtype, count] = elements_to_move(plain);
         check_collective(driver().broadcast(plain.mutable_data_ptr(), count, dtype, root, comm, stream),
                          "broadcast");
       });
@@ -117,7 +117,7 @@ Transport::WorkPtr DriverTransport::all_gather(const Tensors& outputs, const at:
     const Tensors parts = Launch::parts(whole, to);
     for (size_t i = 0; i < to.size(); ++i) launch.copy_after(to[i], parts[i]);
     launch.enqueue([whole, from](isthmus_comm comm, isthmus_stream stream) {
-      const auto [dtype, count] = moved(from);
+      const auto [dtype, count] = elements_to_move(from);
       check_collective(
           driver().all_gather(whole.mutable_data_ptr(), from.const_data_ptr(), count, dtype, comm, stream),
           "all_gather");
@@ -127,7 +127,7 @@ Transport::WorkPtr DriverTransport::all_gather(const Tensors& outputs, const at:
     launch.enqueue(
         [to](isthmus_comm comm, isthmus_stream stream) {
           for (size_t root = 0; root < to.size(); ++root) {
-            const auto [dtype, count] = moved(to[root]);
+            const auto [dtype, count] = elements_to_move(to[root]);
             check_collective(driver().broadcast(to[root].mutable_data_ptr(), count, dtype,
                                                 static_cast<int32_t>(root), comm, stream),
                              "all_gather");
@@ -169,7 +169,7 @@ Transport::WorkPtr DriverTransport::all_gather_into(const Tensors& outputs, cons
   launch.enqueue(
       [from, to](isthmus_comm comm, isthmus_stream stream) {
         for (size_t i = 0; i < from.size(); ++i) {
-          const auto [dtype, count] = moved(from[i]);
+          const auto [dtype, count] = elements_to_move(from[i]);
           check_collective(driver().all_gather(to[i].mutable_data_ptr(), from[i].const_data_ptr(), count,
                                                dtype, comm, stream),
                            "all_gather_into_tensor");
@@ -184,7 +184,7 @@ Transport::WorkPtr DriverTransport::gather(const Tensors& outputs, const at::Ten
   Launch launch(OpType::GATHER, "gather", "gather");
   const auto root = static_cast<int32_t>(given.rootRank);
   const at::Tensor from = launch.read(input);
-  const auto elements = moved(from);
+  const auto elements = elements_to_move(from);
   if (rank() != root) {
     launch.enqueue([from, elements, root](isthmus_comm comm, isthmus_stream stream) {
       if (!ISTHMUS_HAS(driver(), gather)) return send_to(root, from.const_data_ptr(), elements, comm, stream);
@@ -229,7 +229,7 @@ Transport::WorkPtr DriverTransport::scatter(const at::Tensor& output, const Tens
   }
   const Tensors from = rank() == root ? launch.read(inputs) : Tensors{};
   const at::Tensor to = launch.write(output);
-  const auto elements = moved(to);
+  const auto elements = elements_to_move(to);
   if (ISTHMUS_HAS(driver(), scatter)) {
     const at::Tensor whole = from.empty() ? at::Tensor() : launch.in_one(from);
     if (!from.empty()) {

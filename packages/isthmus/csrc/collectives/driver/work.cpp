@@ -145,7 +145,7 @@ bool DriverWork::wait(std::chrono::milliseconds timeout) {
   if (timeout != kNoTimeout || launched_->blocks || settings().blocks) block(timeout);
   if (poll()) {
     if (const auto error = exception()) {
-      watchdog::look();  // reports more than the driver's message
+      watchdog::check_all();  // reports more than the driver's message
       group_->require_alive();
       std::rethrow_exception(error);
     }

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 from isthmus_common import text
-from isthmus_common.finding import Check, Finding, State, safely
+from isthmus_common.finding import Check, Finding, State, run_check
 
 __all__ = ["NO_TORCH", "Finding", "State", "examine", "has_torch"]
 
@@ -32,13 +32,13 @@ def examine() -> list[Finding]:
     try:
         groups = _side_by_side(checks)
     except RuntimeError:  # at the limit of threads, which one of the checks reports
-        groups = [safely(check, subject) for subject, check in checks.items()]
+        groups = [run_check(check, subject) for subject, check in checks.items()]
     return [finding for group in groups for finding in group]
 
 
 def _side_by_side(checks: dict[str, Check]) -> list[list[Finding]]:
     with ThreadPoolExecutor(len(checks)) as pool:
-        futures = [pool.submit(safely, check, subject) for subject, check in checks.items()]
+        futures = [pool.submit(run_check, check, subject) for subject, check in checks.items()]
         return [future.result() for future in futures]
 
 

@@ -13,7 +13,17 @@ import isthmus
 from isthmus import options
 from isthmus.options import InvalidOption
 from isthmus_common import children
-from isthmus_common.finding import Check, Finding, State, describe, fail, invalid_option, ok, safely, warning
+from isthmus_common.finding import (
+    Check,
+    Finding,
+    State,
+    describe,
+    fail,
+    invalid_option,
+    ok,
+    run_check,
+    warning,
+)
 from isthmus_common.units import GIB
 
 _FIX = "fix the errors reported here and above, or select another driver with ISTHMUS_DRIVER"
@@ -67,7 +77,7 @@ def driver_records() -> Iterator[dict[str, Any]]:
 
 def _announce(subject: str, check: Check) -> Iterator[dict[str, Any]]:
     yield {"checking": subject}
-    for finding in safely(check, subject, _FIX):
+    for finding in run_check(check, subject, _FIX):
         yield {"finding": finding}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isthmus.doctor import versions
-from isthmus_common.finding import Finding, each, fail, ok, warning
+from isthmus_common.finding import Finding, fail, ok, run_checks, warning
 
 _SUBJECT = "libraries"
 
@@ -53,7 +53,9 @@ LIBRARIES = (
 def examine() -> Iterator[Finding]:
     """Check for missing, incomplete and duplicate packages."""
     findings = [
-        *each(_SUBJECT, _leftovers, _unfinished_installations, _missing_files, _modules, _doubles, _shadows)
+        *run_checks(
+            _SUBJECT, _leftovers, _unfinished_installations, _missing_files, _modules, _doubles, _shadows
+        )
     ]
     yield from findings
     if not findings:

@@ -7,16 +7,15 @@ from pathlib import Path
 import isthmus
 from isthmus import options
 from isthmus_common import hardening
-from isthmus_common.finding import Finding, each, fail
+from isthmus_common.finding import Finding, fail, run_checks
 from isthmus_common.folders import folders
 
 _SUBJECT = "permissions"
-_REPORTS = ("ISTHMUS_DEBUG_FOLDER", "ISTHMUS_FLIGHT_RECORDER_FOLDER")
 
 
 def examine() -> Iterator[Finding]:
     """Check umask, user, folders, and files named by options."""
-    yield from each(_SUBJECT, hardening.umask, hardening.user, folders, _files)
+    yield from run_checks(_SUBJECT, hardening.umask, hardening.user, folders, _files)
 
 
 def _files() -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The report, as text or JSON."""
+"""The report of ``isthmus doctor``, as text or JSON."""
 
 import io
 import json

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 import isthmus
-from isthmus_common.finding import Finding, each, fail, ok, warning
+from isthmus_common.finding import Finding, fail, ok, run_checks, warning
 
 # Plugins numbered like PyTorch: the first two numbers must be equal.
 _LIKE_TORCH = ("torch_npu", "intel_extension_for_pytorch")
@@ -18,7 +18,7 @@ def examine() -> Iterator[Finding]:
     """Check Python, Isthmus, the libraries that it adapts, plugins, and requirements of packages."""
     yield ok("python", f"{platform.python_version()} ({platform.machine()}, {platform.system()})")
     yield _isthmus()
-    yield from each("versions", _adapted, _plugins)
+    yield from run_checks("versions", _adapted, _plugins)
 
 
 def _isthmus() -> Finding:

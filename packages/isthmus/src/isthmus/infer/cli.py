@@ -1,4 +1,4 @@
-"""``isthmus infer``."""
+"""``isthmus infer``: run an exported model and measure it."""
 
 from __future__ import annotations
 

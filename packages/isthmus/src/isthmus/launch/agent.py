@@ -105,7 +105,7 @@ class Node:
             [*torchrun, *self.program],
             self.folder,
             self._on_started,
-            self.watch.before_end,
+            self.watch.request_stacks,
             self._report_failure,
             self._failed_elsewhere,
         )

@@ -69,8 +69,8 @@ class Tail:
         self._in_stack = line.startswith(stacks.START) or (self._in_stack and line.startswith(stacks.FRAMES))
         return self._in_stack
 
-    def lines(self, is_last: bool) -> list[str]:
-        """New lines; an incomplete one only if `is_last`."""
+    def read_lines(self, is_last: bool) -> list[str]:
+        """Return new lines; an incomplete one only if `is_last`."""
         data = self.file.read()
         if not data and not (is_last and self.pending):
             return []
@@ -154,7 +154,7 @@ class Watch:
         """Whether it was stopped, as by SIGSTOP, when another rank failed."""
         return rank.rank in self._stopped
 
-    def before_end(self) -> None:
+    def request_stacks(self) -> None:
         """Let the other ranks write their stacks, before they are ended because one has failed."""
         with self._lock:
             alive = list(self._running.values())
@@ -217,9 +217,9 @@ class Watch:
     def _read(self, is_last: bool) -> None:
         """Show new lines, and a new status line for each iteration where it is printed."""
         for tail in self._tails:
-            for line in tail.lines(is_last):
+            for line in tail.read_lines(is_last):
                 now = time.time()
-                reported = self.progress.line(tail.rank.rank, line, now)
+                reported = self.progress.note_line(tail.rank.rank, line, now)
                 if reported.is_new and self.terminal.prints_status:
                     text = self.progress.text(now, len(self._running), self.progress.late_ranks(now))
                     self.terminal.status(text, is_new=True)
@@ -232,7 +232,7 @@ class Watch:
                 ):
                     self._show(tail, line)
             if tail.pending:
-                self.progress.bar(tail.rank.rank, tail.pending, time.time())
+                self.progress.note_bar(tail.rank.rank, tail.pending)
 
     def _is_shown(self, rank: Rank) -> bool:
         if not self.shown:

@@ -7,7 +7,7 @@ print(ops.which("add_rms_norm", x, residual, weight))       # add_rms_norm: cpu 
 with ops.use("add_rms_norm", "composite"):                  # written in PyTorch's own operators
     ...
 
-How to add an operator:
+How to add an operator; paths begin in ``packages/isthmus`` or its ``src``:
 
 1. Describe it in ``isthmus/opset/families/llm_<name>.py``: schema, dtypes, shape rule, reference and samples.
 2. Write ``isthmus/ops/<name>.py``: the composite under ``@operator("<name>")``, its ``torch.autograd.Function`` and

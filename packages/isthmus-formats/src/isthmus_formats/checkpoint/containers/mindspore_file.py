@@ -55,7 +55,7 @@ def read(path: Path) -> dict[str, Stored | Unsupported]:
     if not path.stat().st_size:
         raise CheckpointError(f"{path}: empty; copy the file again")
     with path.open("rb") as stream:  # the map is closed with its last view, which an error may hold
-        data = _checked(memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)), path)
+        data = _without_crc(memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)), path)
     try:
         for tag, dtype, shape, part in _messages(data):
             if dtype not in _DTYPES:
@@ -74,8 +74,8 @@ def read(path: Path) -> dict[str, Stored | Unsupported]:
     return found
 
 
-def _checked(data: memoryview, path: Path) -> memoryview:
-    """Return the messages of a file, whose CRC is checked if it has one."""
+def _without_crc(data: memoryview, path: Path) -> memoryview:
+    """Return the messages of a file without its CRC, which is checked if it has one."""
     end = len(data) - _CRC_BYTES - len(_CRC)
     if end < 0 or data[end : end + len(_CRC)] != _CRC:
         return data
@@ -134,10 +134,14 @@ def create(path: Path, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]
             length = size(dtype, shape)
             for start in range(0, max(length, 1), _LONGEST):
                 content = min(_LONGEST, length - start)
-                proto = b"".join(protobuf.number(1, each) for each in shape or (0,))
-                proto += protobuf.text(2, NAMES[dtype].encode()) + protobuf.head(3, content)
-                value = protobuf.text(1, tag.encode()) + protobuf.head(2, len(proto) + content) + proto
-                stream.write(protobuf.head(1, len(value) + content) + value)
+                proto = b"".join(protobuf.encode_integer(1, each) for each in shape or (0,))
+                proto += protobuf.encode_bytes(2, NAMES[dtype].encode()) + protobuf.encode_head(3, content)
+                value = (
+                    protobuf.encode_bytes(1, tag.encode())
+                    + protobuf.encode_head(2, len(proto) + content)
+                    + proto
+                )
+                stream.write(protobuf.encode_head(1, len(value) + content) + value)
                 stream.seek(content, 1)
         stream.truncate()
     return cast(dict[str, Stored], read(path))

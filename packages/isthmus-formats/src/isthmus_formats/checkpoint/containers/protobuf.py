@@ -8,10 +8,10 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class WireError(ValueError):
-    """The bytes are no message."""
+    """The bytes are not a message."""
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Encode an integer; a negative one as its 64-bit complement."""
     value &= (1 << 64) - 1
     data = bytearray()
@@ -22,19 +22,19 @@ def varint(value: int) -> bytes:
     return bytes(data)
 
 
-def number(field: int, value: int) -> bytes:
+def encode_integer(field: int, value: int) -> bytes:
     """Encode a field that is an integer."""
-    return varint(field << 3 | VARINT) + varint(value)
+    return encode_varint(field << 3 | VARINT) + encode_varint(value)
 
 
-def head(field: int, length: int) -> bytes:
-    """Encode what stands before the bytes of a field."""
-    return varint(field << 3 | BYTES) + varint(length)
+def encode_head(field: int, length: int) -> bytes:
+    """Encode the tag and the length that precede the bytes of a field."""
+    return encode_varint(field << 3 | BYTES) + encode_varint(length)
 
 
-def text(field: int, value: bytes) -> bytes:
+def encode_bytes(field: int, value: bytes) -> bytes:
     """Encode a field that is bytes or a message."""
-    return head(field, len(value)) + value
+    return encode_head(field, len(value)) + value
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -55,10 +55,10 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Return number and value of each field of a message.
+    """Yield number and value of each field of a message.
 
     Raises:
-        WireError: the bytes are no message.
+        WireError: the bytes are not a message.
     """
     view, at = memoryview(data), 0
     while at < len(view):

@@ -1,4 +1,4 @@
-"""safetensors: a length, a JSON header, data."""
+"""Files of safetensors: the length of a JSON header, the header, data."""
 
 from __future__ import annotations
 

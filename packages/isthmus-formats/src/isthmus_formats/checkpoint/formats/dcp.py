@@ -54,7 +54,7 @@ class Blob:
         return self.whole[len(self.index) :]
 
     def read(self) -> torch.Tensor:
-        """Return it."""
+        """Return the tensor."""
         tensor = torch_file.read_blob(self.path, self.offset, self.length)
         if (tuple(tensor.shape), tensor.dtype) != (self.whole, self.dtype):
             raise CheckpointError(

@@ -1,6 +1,6 @@
 """``torch.nn.functional.linear_cross_entropy`` on the chip: 16-bit inputs are accumulated as on the CPU.
 
-PyTorch chooses how from a table of device types; for one that it does not know, sums stay in 16 bits.
+PyTorch takes the dtype of the sums from a table of device types; for a type that is not in it, sums stay in 16 bits.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _REASON = "the chunked loss accumulates 16-bit inputs in float32, as on the CPU"
 
 
 def install() -> None:
-    """Let the chip have the CPU's entries."""
+    """Add the CPU's entries for the chip."""
     if _scope.patches:
         return
     _scope.replace(f"{_OPTIONS}._AUTO_DEFAULTS", _with_chip, _REASON)
@@ -29,7 +29,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give PyTorch its choice back."""
+    """Undo the patches."""
     _scope.undo()
 
 

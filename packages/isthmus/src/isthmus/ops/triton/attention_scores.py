@@ -13,8 +13,8 @@ LN2 = tl.constexpr(math.log(2))
 
 
 @triton.jit
-def sequence(ends_ptr, batch, tokens):
-    """First token and length of a sequence, clamped to the number of tokens."""
+def sequence_range(ends_ptr, batch, tokens):
+    """Return the first token and the length of a sequence, clamped to the number of tokens."""
     begin = tl.zeros((), tl.int64)
     count = tl.zeros((), tl.int32) + tokens
     if ends_ptr is not None:
@@ -25,14 +25,14 @@ def sequence(ends_ptr, batch, tokens):
 
 
 @triton.jit
-def at(ptr, strides, batch, token, head):
-    """Address of a token's features; strides are (batch, token, head)."""
+def token_address(ptr, strides, batch, token, head):
+    """Return the address of a token's features; strides are (batch, token, head)."""
     return ptr + (batch * strides[0] + token * strides[1] + head * strides[2])
 
 
 @triton.jit
-def bounds(first, last, before, after, count, STEP: tl.constexpr):
-    """Range of tiles visible from positions first to last: (begin, whole, whole_end, end).
+def visible_tiles(first, last, before, after, count, STEP: tl.constexpr):
+    """Return the range of tiles visible from positions first to last: (begin, whole, whole_end, end).
 
     Position p sees tokens p - before to p + after; None is unbounded. Tiles from begin to end are visible; those from
     whole to whole_end need no mask.
@@ -52,21 +52,21 @@ def bounds(first, last, before, after, count, STEP: tl.constexpr):
 
 
 @triton.jit
-def tokens(ptr, stride, token, count, SIZE: tl.constexpr, WIDTH: tl.constexpr, CHECKED: tl.constexpr):
+def load_tokens(ptr, stride, token, count, SIZE: tl.constexpr, WIDTH: tl.constexpr, CHECKED: tl.constexpr):
     """Load features of tokens, [tokens, WIDTH]; 0 after the last feature, and after the last token if CHECKED."""
     feature = tl.arange(0, WIDTH)[None, :]
     where = ptr + token[:, None].to(tl.int64) * stride + feature
     if CHECKED:
-        made = tl.load(where, (token[:, None] < count) & (feature < SIZE), other=0.0)
+        loaded = tl.load(where, (token[:, None] < count) & (feature < SIZE), other=0.0)
     elif SIZE != WIDTH:
-        made = tl.load(where, feature < SIZE, other=0.0)
+        loaded = tl.load(where, feature < SIZE, other=0.0)
     else:
-        made = tl.load(where)
-    return made
+        loaded = tl.load(where)
+    return loaded
 
 
 @triton.jit
-def store(ptr, stride, token, count, values, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+def store_tokens(ptr, stride, token, count, values, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     """Store features of tokens, with bounds checks."""
     feature = tl.arange(0, WIDTH)[None, :]
     where = ptr + token[:, None].to(tl.int64) * stride + feature
@@ -74,8 +74,8 @@ def store(ptr, stride, token, count, values, SIZE: tl.constexpr, WIDTH: tl.const
 
 
 @triton.jit
-def capped(products, SCALE: tl.constexpr, SOFTCAP: tl.constexpr):
-    """Scaled products with the softcap, ``SOFTCAP * tanh(x / SOFTCAP)``."""
+def scale_scores(products, SCALE: tl.constexpr, SOFTCAP: tl.constexpr):
+    """Scale products, and apply the softcap, ``SOFTCAP * tanh(x / SOFTCAP)``."""
     x = products * SCALE
     if SOFTCAP > 0:
         x = SOFTCAP - 2 * SOFTCAP / (tl.exp2(x * (2 * LOG2E / SOFTCAP)) + 1)
@@ -83,8 +83,8 @@ def capped(products, SCALE: tl.constexpr, SOFTCAP: tl.constexpr):
 
 
 @triton.jit
-def of_pairs(ptr, strides, batch, head, row, column):
-    """Addresses of a tile of bias or mask; strides are (batch, head, query, key)."""
+def pair_addresses(ptr, strides, batch, head, row, column):
+    """Return the addresses of a tile of bias or mask; strides are (batch, head, query, key)."""
     return (
         ptr
         + (batch * strides[0] + head * strides[1])
@@ -93,7 +93,7 @@ def of_pairs(ptr, strides, batch, head, row, column):
 
 
 @triton.jit
-def shown(
+def mask_scores(
     x, row, column, queries, keys, batch, head, slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr,
     mask_strides, left, right, TOP_LEFT: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
@@ -106,10 +106,10 @@ def shown(
         x -= slope * LOG2E * tl.abs(row + (keys - queries) - column)
     inside = (row < queries) & (column < keys)
     if bias_ptr is not None:
-        bias = tl.load(of_pairs(bias_ptr, bias_strides, batch, head, row, column), inside, other=0.0)
+        bias = tl.load(pair_addresses(bias_ptr, bias_strides, batch, head, row, column), inside, other=0.0)
         x += bias.to(tl.float32) * LOG2E
     if mask_ptr is not None:
-        hidden = tl.load(of_pairs(mask_ptr, mask_strides, batch, head, row, column), inside, other=0)
+        hidden = tl.load(pair_addresses(mask_ptr, mask_strides, batch, head, row, column), inside, other=0)
         x = tl.where(hidden == 0, x, float("-inf"))
     if CHECKED:
         seen = inside
@@ -123,8 +123,8 @@ def shown(
 
 
 @triton.jit
-def kept(rng_ptr, number, row, start, KEPT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Dropout mask of a tile, bool [ROWS, COLUMNS]; the same as isthmus.ops.philox."""
+def dropout_mask(rng_ptr, number, row, start, KEPT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return the dropout mask of a tile, bool [ROWS, COLUMNS]; the same as isthmus.ops.philox."""
     block = (start // 4 + tl.arange(0, COLUMNS // 4)).to(tl.int32)[None, :]
     block = tl.broadcast_to(block, (ROWS, COLUMNS // 4))
     offset = tl.load(rng_ptr + 1).to(tl.int32)

@@ -1,4 +1,4 @@
-"""Cases of operators over lists of tensors, as optimizers use them: one call meets every rank, size and layout."""
+"""Cases of operators over lists of tensors, as optimizers use them: one call covers every rank, size and layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHAPES: tuple[Shape, ...] = (
 _EMPTY: tuple[Shape, ...] = ((0,), (2, 0, 3))
 _LARGE: tuple[Shape, ...] = ((135_001, 2), (2, 4133))  # more than 2^16 rows and 2^18 elements
 _COUNT = 131  # more tensors than fit the arguments of one kernel
-_TURNS = 3  # layouts that each shape meets
+_TURNS = 3  # layouts of each shape
 
 
 def is_list(scope: Scope) -> bool:

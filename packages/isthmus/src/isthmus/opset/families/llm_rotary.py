@@ -1,4 +1,4 @@
-"""Rotary position embedding."""
+"""Operators of the rotary position embedding: ``rotary`` and ``rotary_``."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from isthmus.opset.families._common import denormals
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
-_TURNED = accumulated(4, "two products and a sum that may cancel")
+_TOLERANCE = accumulated(4, "two products and a sum that may cancel")
 
 
 def _angles(m: Maker, *shape: int) -> tuple[Array, Array]:
@@ -87,16 +87,16 @@ def _combined(m: Maker) -> Iterator[Case]:
                      False)  # fmt: skip
 
 
-def _pairs(m: Maker) -> Iterator[Case]:
+def _samples_with_key(m: Maker) -> Iterator[Case]:
     """Samples with a key; golden data cannot represent an absent written argument."""
     for case in _samples(m):
         if case.arguments["key"] is not None:
             yield case
 
 
-def _turn(tensor: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: int, heads: int, interleaved: bool,
+def _rotate(tensor: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: int, heads: int, interleaved: bool,
           conjugate: bool, magnitude: bool = False) -> Any:  # fmt: skip
-    """The rotation as a matrix product of pairs."""
+    """Rotate the features of one tensor, as a matrix product of pairs."""
     import torch
 
     cos, sin = ((table if positions is None else table[positions]) for table in (cos, sin))
@@ -126,22 +126,22 @@ def _turn(tensor: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: in
     return torch.where(turned, out, tensor.abs() if magnitude else tensor)
 
 
-def _both(query: Any, key: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: int, heads: int,
+def _rotate_both(query: Any, key: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: int, heads: int,
           interleaved: bool, conjugate: bool, magnitude: bool = False) -> Any:  # fmt: skip
     rest = (cos, sin, positions, seq_dim, dim)
-    out = _turn(query, *rest, heads, interleaved, conjugate, magnitude)
-    return out, None if key is None else _turn(key, *rest, -1, interleaved, conjugate, magnitude)
+    out = _rotate(query, *rest, heads, interleaved, conjugate, magnitude)
+    return out, None if key is None else _rotate(key, *rest, -1, interleaved, conjugate, magnitude)
 
 
 def _in_place(query: Any, key: Any, **others: Any) -> None:
-    out, other = _both(query, key, **others)
+    out, other = _rotate_both(query, key, **others)
     query.copy_(out)
     if key is not None:
         key.copy_(other)
 
 
-def _size(**arguments: Any) -> Any:
-    return _both(**arguments, magnitude=True)
+def _magnitude(**arguments: Any) -> Any:
+    return _rotate_both(**arguments, magnitude=True)
 
 
 _SETTINGS = (
@@ -152,10 +152,10 @@ _SETTINGS = (
 OPERATORS: list[Operator] = [
     extension(f"rotary(Tensor query, Tensor? key, {_SETTINGS}) -> (Tensor out, Tensor? out_key)",
               "(query.shape, None if key is None else key.shape)",
-              "(query.dtype, None if key is None else key.dtype)", _samples, _TURNED,
-              differentiable="query key", reference=_both, magnitude=_size, special=ONLY_NAN,
+              "(query.dtype, None if key is None else key.dtype)", _samples, _TOLERANCE,
+              differentiable="query key", reference=_rotate_both, magnitude=_magnitude, special=ONLY_NAN,
               denormal=False, resizable=True),
-    extension(f"rotary_(Tensor(a!) query, Tensor(b!)? key, {_SETTINGS}) -> ()", "None", "None", _pairs, _TURNED,
-              reference=_in_place, magnitude=_size, special=ONLY_NAN,
+    extension(f"rotary_(Tensor(a!) query, Tensor(b!)? key, {_SETTINGS}) -> ()", "None", "None", _samples_with_key,
+              _TOLERANCE, reference=_in_place, magnitude=_magnitude, special=ONLY_NAN,
               denormal=False, resizable=True),
 ]  # fmt: skip
