@@ -14,22 +14,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools import wheel
+from tools.repository import ROOT
 from tools.requirements import requirements
+from tools.wheel import ADD, TORCH
 
-ROOT = Path(__file__).resolve().parents[1]
-PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml"))]
+PROJECTS = sorted(ROOT.glob("packages/*/pyproject.toml"))
 EXTRAS = ["train", "data"]  # what the example and the commands of data need
 BUILD = ROOT / "build" / "dependencies"
 PAGE = ROOT / "docs" / "results" / "dependencies.md"
-TORCH = "torch==2.13.0"
-ADD = "import torch; a = torch.ones(3, device='chip'); assert (a + a).cpu().tolist() == [2.0] * 3"
 OPERATORS = "aten::_softmax,aten::uniform_"
 SMOKE = (
     ("python", "-c", ADD),
     ("isthmus", "doctor"),
     ("isthmus", "run", "examples/pretrain_llama.py", "--tiny", "--overwrite", "--output", f"{BUILD}/llama"),
     ("isthmus", "conform", "run", "--driver", "host", "--operators", OPERATORS, "--output", f"{BUILD}/host"),
-    ("isthmus", "migrate", "analyse", "--fail-on", "never", "tests/scripts"),
+    ("isthmus", "migrate", "analyse", "--fail-on", "never", "packages/isthmus/tests/scripts"),
     ("isthmus", "data", "inspect", "examples/alpaca.json"),
     ("isthmus", "plan", "parallel", "--help"),
     (
@@ -70,9 +70,7 @@ def lowest(lines: list[str]) -> dict[str, str]:
 
 def call(folder: Path, *words: str) -> None:
     """Run a program of an environment; raise CalledProcessError if it fails."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    environment = {**kept, "PATH": f"{folder / 'bin'}:{kept['PATH']}"}
-    subprocess.run([str(folder / "bin" / words[0]), *words[1:]], check=True, cwd=ROOT, env=environment)
+    wheel.call(folder / "bin" / words[0], *words[1:])
 
 
 def installed(folder: Path) -> dict[str, str]:
