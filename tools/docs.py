@@ -14,8 +14,8 @@ import torch  # noqa: F401 - before isthmus.chip, which it loads
 
 from isthmus import opset
 from isthmus_common.files import make_folder, write_file
+from tools.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 # The order matters: the operator pages are generated from the schemas.
 GENERATORS = (
     "tools.opset.torchgen_schemas",

@@ -15,9 +15,8 @@ import torch
 from isthmus_ascend.generate.table import Row
 from tests.runtime import opapi
 from tools.ascend.fuzz_runtime import Given
-from tools.repository import ASCEND
+from tools.repository import ASCEND, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = (0, 1, -1, 3, 7, 127, -128, -(1 << 31), -(1 << 63))
 BITS = {"int": 64, "int32": 32, "int8": 8}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools import mirrors
+from tools.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/mindspeed"
 MINDSPEED, MEGATRON = FOLDER / "MindSpeed", FOLDER / "Megatron-LM"
 # Installed for MindSpeed only, and the vendor's wheel.

@@ -27,10 +27,9 @@ from isthmus.opset.library import HOST, STRIDED, Context, Entry, Unsupported
 from isthmus_common.files import make_folder, write_file
 from tools.mutation.kernel import mapped
 from tools.mutation.source import Site
-from tools.repository import CORE
+from tools.repository import CORE, ROOT
 
-_ROOT = Path(__file__).parents[2]
-BUILD = _ROOT / "build" / "mutants"
+BUILD = ROOT / "build" / "mutants"
 _OPERATOR = re.compile(r'm\.def\(\s*"(\w+)')
 _SKIPPED = re.compile(r"^\s*(#|//|template|using|m\.def|static_assert|TORCH_)|constexpr")
 _UNUSED = "attention_tiles.h"  # needs AVX512, for which the mutated kernels are not compiled

@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.repository import CORE
+from tools.repository import CORE, ROOT
 from tools.site.api import pages as api_pages
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LINK = re.compile(
     r"\[(?P<label>[^\]\n]*(?:\n[^\]\n]*)?)\]\((?P<target>(?!https?:|#)[^)#\s]+)(?P<anchor>#[^)\s]*)?\)"

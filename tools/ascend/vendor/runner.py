@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.repository import ROOT
 from tools.stopwatch import Stopwatch, session
 from tools.suites import Row, counts, earlier_results
 
-ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "isthmus", "ascend", "run", "-m", "pytest"]
 OPTIONS = (
     "-q --no-header --tb=short --continue-on-collection-errors "
