@@ -3,7 +3,7 @@
 #   docker build --tag isthmus . && docker run --rm -it --shm-size 2g isthmus
 # Ranks of the host chip share memory in /dev/shm, for which Docker's 64 MB are too little.
 
-# What the Makefile needs and does not install by itself. .devcontainer starts from here.
+# Packages that the Makefile needs and does not install by itself. .devcontainer starts from here.
 FROM python:3.11-slim-bookworm AS environment
 # hadolint ignore=DL3008
 RUN apt-get update \

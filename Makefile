@@ -47,7 +47,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 STAMPS := build/stamps
 CORE := packages/isthmus
 ASCEND := packages/isthmus-ascend
-# What the build of a package reads; isthmus_ops.h is made of the opset.
+# Files that the build of a package reads; isthmus_ops.h is made of the opset.
 SOURCES = $(wildcard $(1)/setup.py) $(shell find $(1)/csrc -type f -not -name '*.md') $(wildcard $(1)/src/*/options.py)
 OPSET := $(wildcard $(CORE)/src/isthmus/opset/*.py $(CORE)/src/isthmus/opset/families/*.py)
 FORMATTED := $(filter-out %/driver.h %/operators.h,$(shell find $(CORE)/csrc $(ASCEND)/csrc -name '*.cpp' -o -name '*.h'))

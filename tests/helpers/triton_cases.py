@@ -243,7 +243,7 @@ def _adamw_(dtype: torch.dtype) -> Calls:
     yield *odd, *states, [], [], steps()[:1], norm / 100, None, None, *numbers, True, False
 
 
-# By the name of the operator.
+# The cases of each operator, by its name.
 CASES = {
     name[1:]: each
     for name, each in [*globals().items()]

@@ -23,7 +23,7 @@ BESIDE = 132  # width of a box beside that of isthmus
 FOLDERS = {"en": ROOT / "docs" / "pictures", "zh": ROOT / "docs" / "zh" / "pictures"}
 COMMON, CORE = "isthmus-common", "isthmus"
 
-# What stands in the boxes, in English and Chinese.
+# Texts of the boxes, in English and Chinese.
 WORDS = {
     "title": ("From a script to a chip", "从脚本到芯片"),
     "script": ("Your script", "你的脚本"),

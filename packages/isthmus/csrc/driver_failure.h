@@ -85,7 +85,7 @@ isthmus_status guarded(Body&& body) noexcept {
   }
 }
 
-// As above, if the driver is usable.
+// Runs the body as guarded() does if the driver is usable; otherwise returns why it is not.
 template <typename Body>
 isthmus_status call(Body&& body) noexcept {
   if (driver_state.load(std::memory_order_acquire) != State::kReady) return refuse_call();

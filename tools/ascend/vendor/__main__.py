@@ -27,7 +27,7 @@ SUITE = runner.Suite(
     sources=SOURCES,
     folder=lambda file: (SOURCES / file).parent,
     packages=lambda file: [*PACKAGES, SOURCES / file.partition("/")[0] / "test"],
-    # As many devices as the tests ask for.
+    # The tests of torch.distributed ask for four devices, the others for two.
     devices=lambda file: 4 if "distributed" in Path(file).parts else 2,
     results=ROOT / "build/ascend-tests.jsonl",
     settings={"DISABLED_TESTS_FILE": str(DISABLED), "ISTHMUS_ASCEND_MEMORY": "16GiB"},
