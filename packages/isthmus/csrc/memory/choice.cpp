@@ -104,9 +104,10 @@ PolicyOptions chosen_options(c10::DeviceIndex device) {
   if (!options.expandable) return options;
   use_device(device);
   if (!ISTHMUS_HAS(driver(), virtual_granularity)) {
-    if (!for_cuda)
+    if (!for_cuda) {
       TORCH_WARN_ONCE("chip: expandable_segments is ignored: driver '", driver().name,
                       "' has no virtual memory");
+    }
     options.expandable = false;
     return options;
   }
