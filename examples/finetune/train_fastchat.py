@@ -42,7 +42,7 @@ def encode(texts, tokenizer):
     labels = torch.full_like(batch["input_ids"], -100)
     starts, ends = batch.pop("offset_mapping").unbind(-1)
     for row, text in enumerate(texts):
-        for answer in re.finditer(f"(?<=ASSISTANT: ).*?{tokenizer.eos_token}", text, re.DOTALL):
+        for answer in re.finditer(f"(?<=ASSISTANT:) .*?{tokenizer.eos_token}", text, re.DOTALL):
             inside = (ends[row] > answer.start()) & (starts[row] < answer.end())
             labels[row, inside] = batch["input_ids"][row, inside]
     return {**batch, "labels": labels}
