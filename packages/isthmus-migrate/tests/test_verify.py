@@ -15,10 +15,10 @@ from isthmus_migrate.convert.engine import convert_source
 from isthmus_migrate.rules.data_parallel import DataParallel
 from isthmus_migrate.verify import scratch, session
 from isthmus_migrate.verify.compare import SPREAD, compare, compare_spread
+from isthmus_migrate.verify.limits import Reference, relative_difference
 from isthmus_migrate.verify.lines import Lines
 from isthmus_migrate.verify.record import Record, Request, read
 from isthmus_migrate.verify.run import Run, Side
-from isthmus_migrate.verify.scale import Reference, relative_difference
 from tests.helpers import children
 
 SIDE = Side("a side", Path("train.py"), (), Path(), Path(), shim=False)

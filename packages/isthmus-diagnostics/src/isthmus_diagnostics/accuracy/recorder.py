@@ -25,7 +25,7 @@ from isthmus_diagnostics.accuracy.tensors import Tensors
 from isthmus_diagnostics.accuracy.writer import FORMAT, Writer
 from isthmus_diagnostics.debug import intercept
 from isthmus_diagnostics.debug.call import Call, tensors_of
-from isthmus_diagnostics.debug.origin import Origin, forget, origin
+from isthmus_diagnostics.debug.call_origin import Origin, forget, origin
 
 KINDS = ("statistics", "tensors", "hashes")
 LEVELS = ("module", "operator", "both", "all")

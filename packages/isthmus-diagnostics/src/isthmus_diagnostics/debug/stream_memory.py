@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from isthmus_diagnostics.debug.origin import Origin
+from isthmus_diagnostics.debug.call_origin import Origin
 from isthmus_diagnostics.debug.stream_clocks import Clocks, StreamKey
 
 _LARGEST_MASK = 1 << 28  # elements; larger regions are compared only by their bounds
