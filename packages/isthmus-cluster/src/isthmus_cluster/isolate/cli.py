@@ -10,7 +10,7 @@ import typer
 
 from isthmus_cluster import arguments
 from isthmus_cluster.errors import ClusterError
-from isthmus_common.exits import fail, one_line
+from isthmus_common.exits import exit_on, fail
 
 if TYPE_CHECKING:
     from isthmus_cluster.isolate.run import Injected
@@ -73,7 +73,7 @@ def isolate(
     def search_with(topology: Topology, runner: Runner) -> Found:
         return search(topology, runner, settings, lambda each: print(report.progress_line(each), flush=True))
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         try:
             settings = Settings(
                 confidence=confidence,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from isthmus_common.finding import State
-from isthmus_common.robust import outliers
+from isthmus_common.outliers import outliers
 from isthmus_common.text import count
 from isthmus_common.units import GIB
 

@@ -11,7 +11,7 @@ import typer
 
 from isthmus_cluster import arguments
 from isthmus_cluster.errors import ClusterError
-from isthmus_common.exits import one_line
+from isthmus_common.exits import exit_on
 
 if TYPE_CHECKING:
     from isthmus_cluster.preflight.checks import Problem
@@ -69,7 +69,7 @@ def preflight(
     from isthmus_common.files import make_folder
     from isthmus_common.progress import Bar
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         if dtype not in _DTYPES:
             raise ClusterError(f"--dtype {dtype}: expected {', '.join(_DTYPES)}")
         settings = run.Settings(
