@@ -96,7 +96,7 @@ def isolate(
             hosts = inventories.read(inventory)
             topology = run.topology(hosts)
             names = [host.name for host in hosts.hosts]
-            injected = dict(_injected(each, names, topology.cards) for each in inject or [])
+            injected = dict(_parse_injection(each, names, topology.cards) for each in inject or [])
             load = run.Load(
                 device=device or _device(local),
                 backend=backend,
@@ -124,7 +124,7 @@ def _device(local: bool) -> str:
     return accelerator.type if accelerator else "cpu"
 
 
-def _injected(text: str, names: list[str], cards: int) -> "tuple[int, Injected]":
+def _parse_injection(text: str, names: list[str], cards: int) -> "tuple[int, Injected]":
     from isthmus_cluster.isolate.run import Injected
 
     match = _INJECTED.fullmatch(text)

@@ -139,11 +139,14 @@ def _parse_threshold(text: str) -> tuple[str, float]:
 
 
 def _show(problems: "list[Problem]") -> None:
-    from isthmus_cluster.preflight.checks import names
+    from isthmus_cluster.preflight.checks import shorten_places
     from isthmus_common.tables import print_table
 
     colors = {"fail": "red", "warning": "yellow"}
-    rows = [(each.state.value, each.check, names(each.where), each.text, each.remedy) for each in problems]
+    rows = [
+        (each.state.value, each.check, shorten_places(each.where), each.text, each.remedy)
+        for each in problems
+    ]
     if rows:
         print_table(("state", "check", "where", "what", "remedy"), rows, style=lambda row: colors[row[0]])
     else:
