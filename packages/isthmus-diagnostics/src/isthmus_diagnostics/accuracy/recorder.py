@@ -203,7 +203,7 @@ class Recorder(TorchDispatchMode):
         found = op(*args, **kwargs)
         if self._writer is None:
             self._open()
-        self._tensors.allocated(found)
+        self._tensors.note_allocation(found)
         return found
 
     def _run_unrecorded(self, call: Call) -> Any:
@@ -229,7 +229,7 @@ class Recorder(TorchDispatchMode):
         returned = call.op(*call.args, **call.kwargs)
         self._forget_written(call, line["call"])
         if _base(call.name) in _COPIES and self._tensors.is_unwritten(inputs[0][1]):
-            self._tensors.allocated(returned)
+            self._tensors.note_allocation(returned)
         line["outputs"] = self._numbers(call.results(returned))
         self.writer.add_line(line)
         return returned

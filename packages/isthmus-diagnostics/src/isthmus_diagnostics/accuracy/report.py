@@ -25,11 +25,11 @@ def as_text(found: Comparison, top: int = 20) -> str:
         return f"{head}\nno call differs by more than rounding"
     table = [["call", "module", "operator", "verdict", "inputs", "outputs", "line"]]
     table += [_cells(row) for row in _rows_around(found, top)]
-    text = f"{head}\n\n{accusation(found.guilty)}"
+    text = f"{head}\n\n{describe_first_difference(found.guilty)}"
     return text + (f"\n\n{align_columns(table)}" if top else "")
 
 
-def accusation(guilty: Guilty) -> str:
+def describe_first_difference(guilty: Guilty) -> str:
     """Return the first difference in a few lines."""
     state = "equal" if guilty.inputs_equal else "already different"
     place = guilty.call.place

@@ -135,9 +135,11 @@ class Frame:
         Raises:
             KernelError: the kernel returned an error status, or raised.
         """
-        self.bound(operator, context, explained)()
+        self.prepare_call(operator, context, explained)()
 
-    def bound(self, operator: LoadedOperator, context: Context, explained: list[str]) -> Callable[[], None]:
+    def prepare_call(
+        self, operator: LoadedOperator, context: Context, explained: list[str]
+    ) -> Callable[[], None]:
         """Prepare a call for repetition while the frame exists; arguments and errors as in :meth:`call`."""
         arguments = (Any_ * (len(self._items) + 1))(Any_(_INT), *self._items)
         arguments[0].v_int64 = ctypes.addressof(context)

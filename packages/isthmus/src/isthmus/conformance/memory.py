@@ -117,7 +117,7 @@ class Image:
                 raw[:] = (_roll(slot) if roll else slot.storage).view(np.uint8)
         return image
 
-    def intruded(self, before: Array, after: Array, shared: Slot | None = None) -> str:
+    def describe_intrusion(self, before: Array, after: Array, shared: Slot | None = None) -> str:
         """Report illegal writes in one line, or "". ``shared`` is an input whose memory holds the output."""
         different = before != after
         if not different.any():
