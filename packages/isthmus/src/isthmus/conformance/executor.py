@@ -336,7 +336,7 @@ class Executor:
             if self._staging:
                 driver.host_free(self._staging)
             self._staged = max(nbytes, 1 << 20)
-            self._staging = driver.made("host_allocate", self._staged)
+            self._staging = driver.result_of("host_allocate", self._staged)
         return np.frombuffer(memory_at(self._staging, nbytes), np.uint8)
 
 
