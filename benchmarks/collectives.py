@@ -57,7 +57,7 @@ class Chip:
 
     def __init__(self, driver: Any, comm: int, stream: int, world: int, nbytes: int) -> None:
         self._driver = driver
-        whole, other = (driver.made("memory_allocate", nbytes) for _ in range(2))
+        whole, other = (driver.result_of("memory_allocate", nbytes) for _ in range(2))
         for address in (whole, other):
             driver.set_async(address, 0, nbytes, stream)
         driver.stream_synchronize(stream)
@@ -103,7 +103,7 @@ def worker(rank: int, world: int, store: str, rounds: int) -> None:
     driver = Driver(str(host_library()))
     driver.initialize()
     driver.device_set(rank)
-    comm, stream = join(driver, interface, rank, world), driver.made("stream_create", 0)
+    comm, stream = join(driver, interface, rank, world), driver.result_of("stream_create", 0)
     found: dict[str, list[list[float]]] = {}
     for nbytes in SIZES:
         chip, gloo = Chip(driver, comm, stream, world, nbytes), Gloo(rank, world, nbytes)
@@ -142,7 +142,7 @@ def join(driver: Any, interface: Any, rank: int, world: int) -> int:
         timeout_ms=60_000,
         name=b"benchmark",
     )
-    return int(driver.made("comm_create", ctypes.byref(identity), ctypes.byref(options)))
+    return int(driver.result_of("comm_create", ctypes.byref(identity), ctypes.byref(options)))
 
 
 def measure(call: Call, calls: int, barrier: Call) -> float:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -130,7 +130,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     """Print the rows as a plain table, columns in the order of the first row."""
     columns = list(rows[0])
     texts = [[_text(row[column]) for column in columns] for row in rows]
-    print(aligned([columns, *texts]))
+    print(align_columns([columns, *texts]))
 
 
 def _text(value: object) -> str:

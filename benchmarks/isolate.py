@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 from harness import RESULTS, commit, print_table, save
+from isolate_baselines import halving, pairing
 
 from isthmus_cluster.isolate.rounds import Topology
 from isthmus_cluster.isolate.search import Settings, isolate
-from isthmus_cluster.isolate.simulate import Durations, Fault, Simulator, halving, pairing
+from isthmus_cluster.isolate.simulate import Durations, Fault, Simulator
 
 NOISE = 1e-4
 HARD_ROUNDS = 4

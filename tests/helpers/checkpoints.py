@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from isthmus_formats.checkpoint.architectures import model
 from isthmus_formats.checkpoint.cli import app
-from isthmus_formats.checkpoint.name_tables import fused
+from isthmus_formats.checkpoint.name_tables import fuse_by_table
 
 SMALL = {
     "hidden_size": 32,
@@ -76,7 +76,7 @@ def write_random(folder: Path, config: dict[str, Any], dtype: torch.dtype = torc
     (folder / "config.json").write_text(json.dumps(config))
     of = model(config)
     tensors = {}
-    for each in fused(of.names, of.parameters, of.type, "huggingface"):
+    for each in fuse_by_table(of.names, of.parameters, of.type, "huggingface"):
         shape = each.piece("", "", [_whole_slice(part) for part in each.parameters], of.groups).shape
         tensors[each.key()] = torch.randn(shape).to(dtype)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})

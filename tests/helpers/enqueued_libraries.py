@@ -18,7 +18,7 @@ from isthmus.opset.library import Library
 library = Library("NAME", "for the tests")
 driver = Driver(find("host").candidates[0].path, "host")
 enqueued = []  # keeps the functions
-side = driver.made("stream_create", 0)
+side = driver.result_of("stream_create", 0)
 
 
 def enqueue(stream, body):
@@ -27,7 +27,7 @@ def enqueue(stream, body):
 
 def later(stream, body):
     # The library works on a stream of its own, behind the stream's work so far, for which no one waits.
-    event = driver.made("event_create", 0)
+    event = driver.result_of("event_create", 0)
     driver.event_record(event, stream)
     driver.stream_wait_event(side, event)
     driver.event_destroy(event)

@@ -47,14 +47,14 @@ class Driver(driver.Driver):
         super().__init__(str(library))
         self._host_functions: list[Any] = []
 
-    def made(self, function: str, *arguments: Any) -> int:
-        handle = super().made(function, *arguments)
+    def result_of(self, function: str, *arguments: Any) -> int:
+        handle = super().result_of(function, *arguments)
         assert handle
         return handle
 
     def allocate(self, size: int, device: int = 0) -> int:
         self.device_set(device)
-        return self.made("memory_allocate", size)
+        return self.result_of("memory_allocate", size)
 
     def memory(self, device: int = 0) -> tuple[int, int]:
         """(free, total) bytes."""

@@ -37,7 +37,7 @@ def _repeated_sum(world: int, count: int, calls: int) -> Any:
 @job
 def two_streams(self: Rank) -> bool:
     """Collectives of one communicator on two streams keep the order of the calls."""
-    streams = (self.stream, self.driver.made("stream_create", 0))
+    streams = (self.stream, self.driver.result_of("stream_create", 0))
     self.driver.write(self.to, elements(UINT32, LARGE, self.rank))
     for index in range(20):
         stream = streams[index % 2]

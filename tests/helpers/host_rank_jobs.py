@@ -56,9 +56,9 @@ class Rank:
         driver.device_set(rank % driver.count() if device is None else device)
         options = make_options(rank, world, timeout_ms, name)
         identity = UniqueId.from_buffer_copy(unique_id)
-        self.comm = driver.made("comm_create", ctypes.byref(identity), ctypes.byref(options))
-        self.stream = driver.made("stream_create", 0)
-        self.to, self.other = (driver.made("memory_allocate", BUFFER_BYTES) for _ in range(2))
+        self.comm = driver.result_of("comm_create", ctypes.byref(identity), ctypes.byref(options))
+        self.stream = driver.result_of("stream_create", 0)
+        self.to, self.other = (driver.result_of("memory_allocate", BUFFER_BYTES) for _ in range(2))
 
     def close(self) -> None:
         """Free all resources of the rank."""

@@ -15,7 +15,7 @@ from isthmus.conformance.golden import GoldenError, Reader
 from isthmus_common.exits import fail
 from isthmus_common.files import write_file
 from isthmus_common.progress import Bar, say
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 from tools.mutation.draw import choose_named, draw
 from tools.mutation.mutant import Mutant
 from tools.mutation.page import COUNTS, percent, write_page
@@ -96,7 +96,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _print(row: dict[str, Any], other: dict[str, Any] | None) -> None:
     mutations = [_cells(name, counts) for name, counts in row["mutations"].items()]
-    print(aligned([["mutation", *COUNTS, "score"], *mutations], figures=True))
+    print(align_columns([["mutation", *COUNTS, "score"], *mutations], figures=True))
     for each in row["survivors"]:
         print(f"survived: {each['kind']}: {each['name']}: {each['message']}")
     for line in row["untried"]:
@@ -110,7 +110,7 @@ def _print(row: dict[str, Any], other: dict[str, Any] | None) -> None:
     ]
     total = [*_cells("all", row), *([percent(other["score"])] if other else [])]
     head = ["class", *COUNTS, "score", *(["before"] if other else [])]
-    print(aligned([head, *lines, total], figures=True))
+    print(align_columns([head, *lines, total], figures=True))
 
 
 def _cells(name: str, counts: dict[str, Any]) -> list[str]:

@@ -35,10 +35,10 @@ def made(tmp_path: Path, **values: object) -> Lab:
 
 
 def test_shapes_of_links(tmp_path: Path) -> None:
-    assert network.shaping(made(tmp_path), "host1") == []
-    assert network.shaping(made(tmp_path, links={"host1-host2": {"down": ""}}), "host1") == []
+    assert network.tc_lines(made(tmp_path), "host1") == []
+    assert network.tc_lines(made(tmp_path, links={"host1-host2": {"down": ""}}), "host1") == []
     fault = {"host1-host3": {"rate": "1mbit", "loss": "5%"}}
-    lines = network.shaping(made(tmp_path, rate="1gbit", delay="1ms", links=fault), "host1")
+    lines = network.tc_lines(made(tmp_path, rate="1gbit", delay="1ms", links=fault), "host1")
     assert lines[1:] == [
         "class add dev eth0 parent 1: classid 1:1 htb rate 1gbit quantum 60000",
         "class add dev eth0 parent 1:1 classid 1:2 htb rate 1gbit quantum 60000",
@@ -47,7 +47,7 @@ def test_shapes_of_links(tmp_path: Path) -> None:
         "qdisc add dev eth0 parent 1:12 handle 12: netem delay 1ms loss 5%",
         "filter add dev eth0 parent 1: protocol ip prio 18 u32 match ip dst 10.78.0.3/32 flowid 1:12",
     ]
-    assert len(network.shaping(made(tmp_path, rate="1gbit", links=fault), "host2")) == 3
+    assert len(network.tc_lines(made(tmp_path, rate="1gbit", links=fault), "host2")) == 3
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from isthmus_cluster import burn
 from isthmus_cluster.agents import Agents
 from isthmus_cluster.lab import network
 from isthmus_cluster.preflight import card
-from isthmus_common.robust import outliers
+from isthmus_common.outliers import outliers
 from tests.helpers.cluster import cluster, lab, wait_until
 
 GIB = 1 << 30

@@ -18,8 +18,8 @@ def test_a_piped_table_is_tab_separated(capsys: pytest.CaptureFixture[str]):
 
 
 def test_columns_are_aligned():
-    assert tables.aligned([["name", "n"], ["a", "10"]]) == "name  n\na     10"
-    assert tables.aligned([["name", "n"], ["a", "10"]], figures=True) == "name   n\na     10"
+    assert tables.align_columns([["name", "n"], ["a", "10"]]) == "name  n\na     10"
+    assert tables.align_columns([["name", "n"], ["a", "10"]], figures=True) == "name   n\na     10"
 
 
 def test_a_count_has_its_plural():

@@ -8,7 +8,7 @@ import pytest
 
 from isthmus_migrate.convert.engine import Result
 from isthmus_migrate.convert.project import Request, convert
-from isthmus_migrate.rules.cuda_heart import verdict
+from isthmus_migrate.rules.cuda_only_file import verdict
 from isthmus_migrate.source.findings import Severity
 from tests.helpers import conversion
 

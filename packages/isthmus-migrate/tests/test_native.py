@@ -7,7 +7,7 @@ import pytest
 
 from isthmus_migrate.analyse import engine
 from isthmus_migrate.analyse.cpp import Arity, read, schema_arity
-from isthmus_migrate.analyse.cpp_tokens import Of, Stream
+from isthmus_migrate.analyse.cpp_tokens import Stream, TokenKind
 from isthmus_migrate.analyse.stand_ins import STAND_INS, advise_port, stand_in
 from isthmus_migrate.source.findings import Finding, Severity
 
@@ -59,13 +59,13 @@ def short(found: list[Finding]) -> list[tuple[str, str, int, str]]:
 def test_comments_and_strings_are_not_code():
     text = '/* a */ b // c\n"d // e" R"x(f)" g)x" \'h\' 1\'000 #include <i.h>\nu8"j"'
     assert [(each.of, each.text, each.line) for each in Stream(text)] == [
-        (Of.NAME, "b", 1),
-        (Of.STRING, "d // e", 2),
-        (Of.STRING, 'f)" g', 2),
-        (Of.STRING, "h", 2),
-        (Of.NUMBER, "1'000", 2),
-        (Of.INCLUDE, "i.h", 2),
-        (Of.STRING, "j", 3),
+        (TokenKind.NAME, "b", 1),
+        (TokenKind.STRING, "d // e", 2),
+        (TokenKind.STRING, 'f)" g', 2),
+        (TokenKind.STRING, "h", 2),
+        (TokenKind.NUMBER, "1'000", 2),
+        (TokenKind.INCLUDE, "i.h", 2),
+        (TokenKind.STRING, "j", 3),
     ]
 
 

@@ -15,10 +15,10 @@ from isthmus_migrate.convert.engine import convert_source
 from isthmus_migrate.rules.data_parallel import DataParallel
 from isthmus_migrate.verify import scratch, session
 from isthmus_migrate.verify.compare import SPREAD, compare, compare_spread
-from isthmus_migrate.verify.lines import Lines
+from isthmus_migrate.verify.limits import Reference, relative_difference
+from isthmus_migrate.verify.line_tracer import LineTracer
 from isthmus_migrate.verify.record import Record, Request, read
 from isthmus_migrate.verify.run import Run, Side
-from isthmus_migrate.verify.scale import Reference, relative_difference
 from tests.helpers import children
 
 SIDE = Side("a side", Path("train.py"), (), Path(), Path(), shim=False)
@@ -216,7 +216,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 def test_watched_lines_that_are_executed(tmp_path):
     path = str(tmp_path / "module.py")
     code = compile("def f(x):\n    if x:\n        return 1\n    return 2\n\nf(0)\n", path, "exec")
-    lines, former = Lines({path: [2, 3, 4, 6]}), sys.gettrace()
+    lines, former = LineTracer({path: [2, 3, 4, 6]}), sys.gettrace()
     lines.start()
     try:
         exec(code, {})

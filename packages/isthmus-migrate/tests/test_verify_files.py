@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from isthmus_migrate.verify import answers, file_comparison, scratch
+from isthmus_migrate.verify.limits import Reference
 from isthmus_migrate.verify.record import Record
 from isthmus_migrate.verify.run import Run, Side
-from isthmus_migrate.verify.scale import Reference
 
 PACKAGE = """
 import argparse

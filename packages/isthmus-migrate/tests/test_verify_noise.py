@@ -13,10 +13,10 @@ import torch
 from isthmus_migrate.verify import text_comparison
 from isthmus_migrate.verify.answers import Answers
 from isthmus_migrate.verify.compare import compare
+from isthmus_migrate.verify.limits import EXACT, Reference, distance, limits
 from isthmus_migrate.verify.noise import Noise
 from isthmus_migrate.verify.record import Record
 from isthmus_migrate.verify.run import Run, Side
-from isthmus_migrate.verify.scale import EXACT, Reference, distance, limits
 from isthmus_migrate.verify.tally import Tally
 
 # A transformer whose key biases have the gradient zero, up to rounding. On the chip, sums are taken in another order.

@@ -43,7 +43,7 @@ def hang() -> None:
     """All streams of the device stop, until the limit of an operator's time or a reset of the device."""
     acl.aclrtSetDevice(0)
     address = upload(b"0123")
-    stream, event = acl.made("aclrtCreateStream"), acl.made("aclrtCreateEventExWithFlag", 8)
+    stream, event = acl.result_of("aclrtCreateStream"), acl.result_of("aclrtCreateEventExWithFlag", 8)
     assert acl.told("aclrtSetOpExecuteTimeOutV2", 1_000_000, kind=ctypes.c_uint64) == 1_000_000
     acl.isthmus_ascend_enqueue(stream, NOTHING, NOTHING, None)
     start = time.monotonic()

@@ -29,7 +29,7 @@ class Rank:
 
     def __init__(self, rank: int, comm: int) -> None:
         acl.aclrtSetDevice(rank)
-        self.rank, self.comm, self.stream = rank, comm, acl.made("aclrtCreateStream")
+        self.rank, self.comm, self.stream = rank, comm, acl.result_of("aclrtCreateStream")
 
     def result(self, address: int, count: int) -> tuple[float, ...]:
         """Return so many float32 of device memory after the stream's work."""

@@ -24,7 +24,7 @@ for _library, _names in ((opapi, ("aclCreateTensor", "aclCreateTensorList")), (a
 def captures() -> None:
     """Threads enqueue work on a stream that another captures: each operator runs once, or at each execution."""
     acl.aclrtSetDevice(0)
-    stream = acl.made("aclrtCreateStream")
+    stream = acl.result_of("aclrtCreateStream")
     work = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
     with _threads(lambda: acl.aclrtLaunchHostFunc(stream, work, None)):
         for _ in range(200):
@@ -38,7 +38,7 @@ def captures() -> None:
 def _capturing() -> tuple[Any, ctypes.c_void_p]:
     """Return a stream whose capture has begun, and its model."""
     acl.aclrtSetDevice(0)
-    stream = acl.made("aclrtCreateStream")
+    stream = acl.result_of("aclrtCreateStream")
     acl.aclmdlRICaptureBegin(stream, 0)
     status, model = ctypes.c_int(), ctypes.c_void_p()
     acl.aclmdlRICaptureGetInfo(stream, ctypes.byref(status), ctypes.byref(model))
@@ -80,8 +80,8 @@ def lists() -> None:
 def mappings() -> None:
     """Addresses that are still mapped cannot be released, and can be later."""
     acl.aclrtSetDevice(0)
-    address = acl.made("aclrtReserveMemAddress", 2 * MIB, 0, None, 1)
-    memory = acl.made("aclrtMallocPhysical", 2 * MIB, struct.pack("<iiiIiiQ", 0, 0, 4, 0, 1, 0, 0), 0)
+    address = acl.result_of("aclrtReserveMemAddress", 2 * MIB, 0, None, 1)
+    memory = acl.result_of("aclrtMallocPhysical", 2 * MIB, struct.pack("<iiiIiiQ", 0, 0, 4, 0, 1, 0, 0), 0)
     acl.aclrtMapMem(address, 2 * MIB, 0, memory, 0)
     with fails(PARAMETER):
         acl.aclrtReleaseMemAddress(address)
@@ -93,7 +93,7 @@ def mappings() -> None:
 def objects() -> None:
     """Threads use tensors and attributes that others destroy; a list of nulls is destroyed once."""
     acl.aclrtSetDevice(0)
-    memory = acl.made("aclrtMalloc", 64, 0)
+    memory = acl.result_of("aclrtMalloc", 64, 0)
     attributes = acl.raw.aclopCreateAttr()
     opapi.aclDestroyTensor(_tensor(memory))
     opapi.aclDestroyTensorList(opapi.raw.aclCreateTensorList((ctypes.c_void_p * 1)(), ctypes.c_uint64(1)))
@@ -122,8 +122,8 @@ def forks() -> None:
     acl.aclrtSetDevice(0)
 
     def churn() -> None:
-        acl.aclrtDestroyEvent(acl.made("aclrtCreateEvent"))
-        acl.aclrtDestroyStream(acl.made("aclrtCreateStream"))
+        acl.aclrtDestroyEvent(acl.result_of("aclrtCreateEvent"))
+        acl.aclrtDestroyStream(acl.result_of("aclrtCreateStream"))
 
     with _threads(churn):
         for _ in range(FORKS):
@@ -144,7 +144,7 @@ def _tensor(memory: int) -> int:
 @contextmanager
 def _threads(function: Callable[[], None]) -> Iterator[None]:
     """Call the function again and again in threads of their own, with the caller's context, within the block."""
-    context, ended = acl.made("aclrtGetCurrentContext"), threading.Event()
+    context, ended = acl.result_of("aclrtGetCurrentContext"), threading.Event()
 
     def run() -> None:
         acl.aclrtSetCurrentContext(context)

@@ -19,8 +19,8 @@ from tests.runtime.runtime import (
 def models() -> None:
     """Captured work runs at each execution of its model only, work of a second stream in its order."""
     acl.aclrtSetDevice(0)
-    first, second = (acl.made("aclrtCreateStream") for _ in range(2))
-    fork, join = (acl.made("aclrtCreateEventExWithFlag", 8) for _ in range(2))
+    first, second = (acl.result_of("aclrtCreateStream") for _ in range(2))
+    fork, join = (acl.result_of("aclrtCreateEventExWithFlag", 8) for _ in range(2))
     order: list[int] = []
     notes = [Function(lambda _, i=i: order.append(i)) for i in range(3)]
     status, model = ctypes.c_int(), ctypes.c_void_p()
@@ -64,7 +64,7 @@ def models() -> None:
 def task_groups() -> None:
     """An update replaces the operators of a task group, in the updating stream's order."""
     acl.aclrtSetDevice(0)
-    first, second = (acl.made("aclrtCreateStream") for _ in range(2))
+    first, second = (acl.result_of("aclrtCreateStream") for _ in range(2))
     order: list[int] = []
     notes = [Function(lambda _, i=i: order.append(i)) for i in range(6)]
     address, target = upload(b"ab"), upload(b"..")
@@ -99,7 +99,7 @@ def task_groups() -> None:
     for wrong in (
         lambda: acl.aclrtMemcpyAsync(target, 2, address, 2, DEVICE_TO_DEVICE, second),
         lambda: acl.aclrtMemsetAsync(target, 2, 0, 2, second),
-        lambda: acl.aclrtRecordEvent(acl.made("aclrtCreateEvent"), second),
+        lambda: acl.aclrtRecordEvent(acl.result_of("aclrtCreateEvent"), second),
     ):
         with fails(UNSUPPORTED, "only operators"):
             wrong()

@@ -45,7 +45,7 @@ class Library:
 
         return call
 
-    def made(self, name: str, *arguments: Any, kind: Any = ctypes.c_void_p) -> Any:
+    def result_of(self, name: str, *arguments: Any, kind: Any = ctypes.c_void_p) -> Any:
         """Return what the function writes to its first parameter."""
         made = kind()
         getattr(self, name)(ctypes.byref(made), *arguments)
@@ -80,7 +80,7 @@ def fails(code: int, *texts: str) -> Iterator[None]:
 
 def upload(values: bytes) -> int:
     """Return the address of new memory of the device that holds the values."""
-    address: int = acl.made("aclrtMalloc", len(values), 0)
+    address: int = acl.result_of("aclrtMalloc", len(values), 0)
     acl.aclrtMemcpy(address, len(values), values, len(values), HOST_TO_DEVICE)
     return address
 

@@ -36,11 +36,11 @@ REPEAT_INITIALIZE, NO_CALLBACK_THREAD, TIMESTAMP = 100002, 107015, 107006
 
 def devices() -> None:
     """Devices and contexts, per thread."""
-    assert acl.made("aclrtGetDeviceCount", kind=ctypes.c_uint32) == 2
+    assert acl.result_of("aclrtGetDeviceCount", kind=ctypes.c_uint32) == 2
     with fails(CONTEXT_NULL, "aclrtSetDevice()"):
         acl.told("aclrtGetDevice")
     with fails(CONTEXT_NULL):
-        acl.made("aclrtMalloc", 512, 0)
+        acl.result_of("aclrtMalloc", 512, 0)
     acl.aclInit(None)
     with fails(REPEAT_INITIALIZE):
         acl.aclInit(None)
@@ -63,7 +63,7 @@ def devices() -> None:
     thread.start()
     thread.join()
     assert seen == [CONTEXT_NULL, 1]
-    made = acl.made("aclrtCreateContext", 0)
+    made = acl.result_of("aclrtCreateContext", 0)
     assert acl.told("aclrtGetDevice") == 0
     acl.aclrtDestroyContext(made)
     with fails(CONTEXT_NULL):
@@ -75,15 +75,15 @@ def devices() -> None:
 
 def visible(expected: list[int]) -> None:
     """The selected devices have numbers from 0; their memory is that of the device of another process."""
-    assert acl.made("aclrtGetDeviceCount", kind=ctypes.c_uint32) == len(expected)
+    assert acl.result_of("aclrtGetDeviceCount", kind=ctypes.c_uint32) == len(expected)
     with fails(DEVICE, f"{len(expected)} available", "ASCEND_RT_VISIBLE_DEVICES"):
         acl.aclrtSetDevice(len(expected))
     for device, number in enumerate(expected):
         acl.aclrtSetDevice(device)
         assert acl.told("aclrtGetDevice") == device
         upload(b"x" * (number + 1) * MIB)
-        stream, address = acl.made("aclrtCreateStream"), upload(b"01234567")
-        first = acl.made("aclrtMalloc", 8, 0)
+        stream, address = acl.result_of("aclrtCreateStream"), upload(b"01234567")
+        first = acl.result_of("aclrtMalloc", 8, 0)
         acl.aclrtMemcpyAsync(first, 8, address, 8, DEFAULT, stream)
         acl.aclrtValueWrite(address, 0, 0, stream)
         acl.aclrtSynchronizeStream(stream)
@@ -131,9 +131,9 @@ def memory() -> None:
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     acl.aclrtGetMemInfo(1, ctypes.byref(free), ctypes.byref(total))
     assert total.value == 64 * MIB
-    address = acl.made("aclrtMalloc", 48 * MIB, 0)
+    address = acl.result_of("aclrtMalloc", 48 * MIB, 0)
     with fails(OUT_OF_MEMORY, "32.0 MiB"):
-        acl.made("aclrtMalloc", 32 * MIB, 0)
+        acl.result_of("aclrtMalloc", 32 * MIB, 0)
     acl.aclrtGetMemInfo(1, ctypes.byref(free), ctypes.byref(total))
     assert free.value <= 16 * MIB
     acl.aclrtFree(address)
@@ -141,13 +141,13 @@ def memory() -> None:
         with fails(PARAMETER):
             acl.aclrtFree(wrong)
     with fails(PARAMETER):
-        acl.made("aclrtMalloc", 0, 0)
-    address, stream = upload(b"01234567"), acl.made("aclrtCreateStream")
+        acl.result_of("aclrtMalloc", 0, 0)
+    address, stream = upload(b"01234567"), acl.result_of("aclrtCreateStream")
     acl.aclrtCmoAsync(address, 8, 0, stream)
     for wrong, count in ((address, 128 * MIB), (ctypes.addressof(free), 8)):
         with fails(PARAMETER, "not device memory"):
             acl.aclrtCmoAsync(wrong, count, 0, stream)
-    pinned = acl.made("aclrtMallocHost", MIB)
+    pinned = acl.result_of("aclrtMallocHost", MIB)
     assert pinned % 4096 == 0
     ctypes.memset(pinned, 3, MIB)
     acl.aclrtFreeHost(pinned)
@@ -195,7 +195,7 @@ def copies() -> None:
     with fails(PARAMETER, "kind 9"):
         acl.aclrtMemcpy(near, 16, target, 16, 9)
     acl.aclrtMemset(near, 16, 0x41, 4)
-    stream = acl.made("aclrtCreateStream")
+    stream = acl.result_of("aclrtCreateStream")
     acl.aclrtMemsetAsync(near + 4, 12, 0x42, 4, stream)
     acl.aclrtMemcpyAsync(far, 16, near, 16, DEVICE_TO_DEVICE, stream)
     acl.aclrtMemcpyAsync(target, 16, near, 16, DEVICE_TO_HOST, stream)
@@ -216,7 +216,7 @@ def batches() -> None:
     sources = (ctypes.c_void_p * 2)(ctypes.addressof(source), near + 2)
     acl.aclrtMemcpyBatch(to, sizes, sources, sizes, 2, None, None, 0, ctypes.byref(failed))
     assert (download(near, 8), target.raw) == (b"ABCD4567", b"CD45")
-    stream, rooms = acl.made("aclrtCreateStream"), (ctypes.c_size_t * 2)(4, 3)
+    stream, rooms = acl.result_of("aclrtCreateStream"), (ctypes.c_size_t * 2)(4, 3)
     source.raw = b"wxyz"
     with fails(PARAMETER, "4 bytes do not fit"):
         acl.aclrtMemcpyBatchAsync(to, rooms, sources, sizes, 2, None, None, 0, ctypes.byref(failed), stream)
@@ -228,7 +228,7 @@ def batches() -> None:
 def cores() -> None:
     """Operators of a device and of its streams may use all cores."""
     acl.aclrtSetDevice(0)
-    stream = acl.made("aclrtCreateStream")
+    stream = acl.result_of("aclrtCreateStream")
     for kind, count in enumerate((20, 40)):
         assert acl.told("aclrtGetDeviceResLimit", 0, kind) == count
         assert acl.told("aclrtGetStreamResLimit", stream, kind) == count
@@ -239,7 +239,7 @@ def cores() -> None:
 def streams() -> None:
     """Streams run their work in order, beside each other, and are recognised after their end."""
     acl.aclrtSetDevice(0)
-    first, second = (acl.made("aclrtCreateStreamWithConfig", 0, 3) for _ in range(2))
+    first, second = (acl.result_of("aclrtCreateStreamWithConfig", 0, 3) for _ in range(2))
     gate, order = threading.Event(), []
     wait, note, late = (
         Function(lambda _: gate.wait()),
@@ -263,10 +263,10 @@ def streams() -> None:
     lowest, highest = ctypes.c_int32(), ctypes.c_int32()
     acl.aclrtDeviceGetStreamPriorityRange(ctypes.byref(lowest), ctypes.byref(highest))
     assert (lowest.value, highest.value) == (7, 0)
-    low = acl.made("aclrtCreateStreamWithConfig", 7, 3)
+    low = acl.result_of("aclrtCreateStreamWithConfig", 7, 3)
     assert [acl.told("aclrtStreamGetPriority", stream) for stream in (low, first, None)] == [7, 0, 0]
     with fails(PARAMETER):
-        acl.made("aclrtCreateStreamWithConfig", 8, 3)
+        acl.result_of("aclrtCreateStreamWithConfig", 8, 3)
     acl.aclrtDestroyStream(low)
     acl.aclrtDestroyStream(first)
     acl.aclrtDestroyStreamForce(second)
@@ -280,8 +280,8 @@ def streams() -> None:
 def events() -> None:
     """An event orders streams; its state, times and destruction."""
     acl.aclrtSetDevice(0)
-    first, second = (acl.made("aclrtCreateStream") for _ in range(2))
-    start, end, idle = (acl.made("aclrtCreateEventExWithFlag", 8) for _ in range(3))
+    first, second = (acl.result_of("aclrtCreateStream") for _ in range(2))
+    start, end, idle = (acl.result_of("aclrtCreateEventExWithFlag", 8) for _ in range(3))
     gate, order = threading.Event(), []
     wait, note = Function(lambda _: gate.wait()), Function(lambda _: order.append("second"))
     acl.aclrtRecordEvent(start, first)
@@ -299,13 +299,13 @@ def events() -> None:
     assert order == ["first", "second"]
     assert acl.told("aclrtQueryEventStatus", end) == 1
     assert acl.told("aclrtQueryEventWaitStatus", end) == 0
-    elapsed = acl.made("aclrtEventElapsedTime", start, end, kind=ctypes.c_float)
+    elapsed = acl.result_of("aclrtEventElapsedTime", start, end, kind=ctypes.c_float)
     assert elapsed >= 20
     times = [acl.told("aclrtEventGetTimestamp", event, kind=ctypes.c_uint64) for event in (start, end)]
     assert abs((times[1] - times[0]) / 1000 - elapsed) < 0.1
     assert abs(times[1] / 1e6 - time.time()) < 60
     with fails(TIMESTAMP):
-        acl.made("aclrtEventElapsedTime", start, idle, kind=ctypes.c_float)
+        acl.result_of("aclrtEventElapsedTime", start, idle, kind=ctypes.c_float)
     acl.aclrtDestroyEvent(end)
     acl.aclrtStreamWaitEvent(second, end)  # torch_npu's thread for another device may come late
     acl.aclrtSynchronizeStream(second)
@@ -319,7 +319,7 @@ def values() -> None:
     """A stream waits until another writes a value."""
     acl.aclrtSetDevice(0)
     address = upload(struct.pack("<Q", 0))
-    first, second = (acl.made("aclrtCreateStream") for _ in range(2))
+    first, second = (acl.result_of("aclrtCreateStream") for _ in range(2))
     acl.aclrtValueWait(address, 5, 1, first)
     time.sleep(0.01)
     assert acl.told("aclrtStreamQuery", first) == 1
@@ -333,7 +333,7 @@ def values() -> None:
 def callbacks() -> None:
     """A thread of the application runs a stream's callbacks; the stream waits for those that block."""
     acl.aclrtSetDevice(0)
-    stream, order = acl.made("aclrtCreateStream"), []
+    stream, order = acl.result_of("aclrtCreateStream"), []
     callback, after = Function(lambda _: order.append("callback")), Function(lambda _: order.append("after"))
     with fails(NO_CALLBACK_THREAD):
         acl.aclrtLaunchCallback(callback, None, 1, stream)
@@ -356,14 +356,14 @@ def callbacks() -> None:
 def virtual_memory() -> None:
     """Reserved addresses get memory, are read and written, and lose it."""
     acl.aclrtReleaseMemAddress(
-        acl.made("aclrtReserveMemAddress", 512, 0, None, 1)
+        acl.result_of("aclrtReserveMemAddress", 512, 0, None, 1)
     )  # a probe without a device
     acl.aclrtSetDevice(1)
     properties = struct.pack("<iiiIiiQ", 0, 0, 4, 1, 1, 0, 0)
-    address = acl.made("aclrtReserveMemAddress", 4 * MIB, 0, None, 1)
-    handle = acl.made("aclrtMallocPhysical", 2 * MIB, properties, 0)
+    address = acl.result_of("aclrtReserveMemAddress", 4 * MIB, 0, None, 1)
+    handle = acl.result_of("aclrtMallocPhysical", 2 * MIB, properties, 0)
     with fails(OUT_OF_MEMORY):
-        acl.made("aclrtMallocPhysical", 128 * MIB, properties, 0)
+        acl.result_of("aclrtMallocPhysical", 128 * MIB, properties, 0)
     acl.aclrtMapMem(address + 2 * MIB, 2 * MIB, 0, handle, 0)
     acl.aclrtMemset(address + 2 * MIB, 2 * MIB, 7, 2 * MIB)
     assert download(address + 2 * MIB, 3) == b"\7\7\7"
@@ -390,7 +390,7 @@ class Handle(ctypes.Structure):
 opened = ctypes.c_void_p()
 assert acl.raw.aclrtIpcOpenEventHandle(Handle.from_buffer_copy(event), ctypes.byref(opened)) == 0
 acl.aclrtSynchronizeEvent(opened.value)
-address = acl.made("aclrtIpcMemImportByKey", memory, 1)
+address = acl.result_of("aclrtIpcMemImportByKey", memory, 1)
 print(download(address, 5).decode())
 acl.aclrtIpcMemClose(memory)
 """
@@ -399,7 +399,7 @@ acl.aclrtIpcMemClose(memory)
 def sharing() -> None:
     """Another process imports memory and an event."""
     acl.aclrtSetDevice(0)
-    stream, event = acl.made("aclrtCreateStream"), acl.made("aclrtCreateEventExWithFlag", 0x40)
+    stream, event = acl.result_of("aclrtCreateStream"), acl.result_of("aclrtCreateEventExWithFlag", 0x40)
     address = upload(b"hello")
     acl.aclrtRecordEvent(event, stream)
     key, handle = ctypes.create_string_buffer(65), ctypes.create_string_buffer(64)
@@ -425,7 +425,7 @@ def information() -> None:
     cores = [acl.told("aclGetDeviceCapability", 0, kind, kind=ctypes.c_int64) for kind in (0, 1)]
     assert cores == [20, 40]
     assert acl.told("aclGetCannAttribute", 1) == 1
-    assert acl.made("aclrtDeviceCanAccessPeer", 0, 1, kind=ctypes.c_int32) == 1
+    assert acl.result_of("aclrtDeviceCanAccessPeer", 0, 1, kind=ctypes.c_int32) == 1
     acl.aclrtSetSysParamOpt(0, 1)
     assert acl.told("aclrtGetSysParamOpt", 0, kind=ctypes.c_int64) == 1
     with fails(UNSUPPORTED, "kernels"):

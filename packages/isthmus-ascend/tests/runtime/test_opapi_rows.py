@@ -73,7 +73,7 @@ def test_row(row: Row) -> None:
 def test_each_execution_of_a_captured_call_has_a_shape_of_its_own() -> None:
     given, places = torch.tensor([0, 5, 0, 0]), torch.zeros(4, 1, dtype=torch.int64)
     opapi.start()
-    stream = acl.made("aclrtCreateStream")
+    stream = acl.result_of("aclrtCreateStream")
     with opapi.objects() as made:
         status, executor = opapi.prepare(made, opapi.ROWS["Nonzero"], [given, places])
         assert status == 0
@@ -95,7 +95,7 @@ def test_each_execution_of_a_captured_call_has_a_shape_of_its_own() -> None:
 
 def test_a_repeatable_executor_runs_again_at_other_addresses() -> None:
     opapi.start()
-    stream = ctypes.c_void_p(acl.made("aclrtCreateStream"))
+    stream = ctypes.c_void_p(acl.result_of("aclrtCreateStream"))
     tensors = [torch.full((3,), float(i)) for i in range(6)]
     with opapi.objects() as made:
         status, executor = opapi.prepare(made, opapi.ROWS["Mul"], tensors[1:4])

@@ -14,7 +14,7 @@ from isthmus_cluster.monitor import cli as monitoring
 from isthmus_cluster.preflight import cli as preparation
 from isthmus_cluster.ranktable.cli import app as ranktable
 from isthmus_cluster.watch.cli import watch
-from isthmus_common.exits import one_line
+from isthmus_common.exits import exit_on
 from isthmus_common.text import count
 
 app = typer.Typer(
@@ -47,7 +47,7 @@ def init(
     """Write the inventory of a cluster."""
     from isthmus_cluster import inventory, sources
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         if output.exists() and not force:
             raise ClusterError(f"{output}: exists; give another --output, or --force to replace it")
         found = sources.from_argument(source, cards)
@@ -85,7 +85,7 @@ def render(
     from isthmus_cluster.render import kinds
     from isthmus_cluster.render.job import Job
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         arguments.check_program([kind], context)
         arguments.check_program(program or [], context)
         job = Job(
@@ -125,7 +125,7 @@ def run(
     from isthmus_cluster import run
     from isthmus_cluster.render.job import Job
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         arguments.check_program(program, context)
         given = {"--log-dir": log_dir, "--local-ranks-filter": shown}
         options = [word for name, value in given.items() if value for word in (name, value)]

@@ -9,7 +9,7 @@ import typer
 
 from isthmus_cluster.errors import ClusterError
 from isthmus_common import hardening
-from isthmus_common.exits import one_line
+from isthmus_common.exits import exit_on
 from isthmus_common.finding import State, line, run_check
 from isthmus_common.folders import folders
 from isthmus_common.tables import print_table
@@ -63,7 +63,7 @@ def check(
     """
     from isthmus_cluster import permissions, ports
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         flows = _flows(inventory, port)
         findings = [
             finding
@@ -96,7 +96,7 @@ def check(
 @app.command()
 def matrix(inventory: InventoryOption = Path("cluster.yaml"), port: PortOption = None) -> None:
     """Print the communication matrix of a job on all hosts: who connects to which port of whom, and why."""
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         rows = [
             [flow.source, flow.destination, "-".join(map(str, sorted(set(flow.ports)))), "TCP", flow.purpose]
             for flow in _flows(inventory, port)

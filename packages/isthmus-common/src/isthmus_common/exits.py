@@ -29,8 +29,8 @@ def fail(message: object, code: int = 1) -> "typer.Exit":
 
 
 @contextmanager
-def ends_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt during a block, as Ctrl-C does, so that the terminal is restored."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGTERM during a block, as for Ctrl-C, so that the terminal is restored."""
     former = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -39,11 +39,11 @@ def ends_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def one_line(kind: type[Exception]) -> Iterator[None]:
-    """Print errors of a command that goes on when it is repeated as one line, and exit.
+def exit_on(kind: type[Exception]) -> Iterator[None]:
+    """Print an error of these kinds in one line and exit, in commands that continue when they are repeated.
 
     Args:
-        kind: errors that have an exit status as ``status``; those of files, and interrupts, are printed as well.
+        kind: errors that may have an exit status as ``status``; those of files, and interrupts, are handled as well.
     """
     try:
         yield
@@ -91,7 +91,7 @@ def _guard_stream(stream: TextIO) -> TextIO:
 
 
 @contextmanager
-def ends_with_reader() -> Iterator[None]:
+def exit_with_reader() -> Iterator[None]:
     """Exit quietly with 141, as after SIGPIPE, when the reader of the output is gone, such as ``| head``."""
     former = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _guard_stream(sys.stdout), _guard_stream(sys.stderr)

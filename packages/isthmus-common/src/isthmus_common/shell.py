@@ -3,7 +3,7 @@
 import sys
 
 from isthmus_common import commands
-from isthmus_common.exits import ends_with_reader
+from isthmus_common.exits import exit_with_reader
 from isthmus_common.package_folders import PACKAGES
 from isthmus_common.text import NO_TORCH
 
@@ -12,7 +12,7 @@ def main() -> None:
     """Entry point of the command; exits with 0, 1 (something is wrong) or 2 (wrong usage)."""
     arguments = sys.argv[1:]
     try:
-        with ends_with_reader():
+        with exit_with_reader():
             entry = commands.installed_commands().get(arguments[0]) if arguments else None
             feature = entry.load() if entry else None
             if feature is not None and hasattr(feature, "main"):

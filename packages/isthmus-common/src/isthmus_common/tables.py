@@ -41,7 +41,7 @@ def plain_table(head: Cells, rows: Sequence[Cells], style: Callable[[Cells], str
     return table
 
 
-def aligned(rows: Sequence[Cells], *, figures: bool = False) -> str:
+def align_columns(rows: Sequence[Cells], *, figures: bool = False) -> str:
     """Return rows as text in columns, two spaces apart.
 
     Args:

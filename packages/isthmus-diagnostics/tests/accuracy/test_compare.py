@@ -55,7 +55,7 @@ def test_right_job_is_not_accused(name, right, tmp_path):
     with isthmus_diagnostics.accuracy.dump(tmp_path):
         VARIANTS[name]()
     found = compare(right / "statistics", tmp_path)
-    assert found.guilty is None, report.accusation(found.guilty)
+    assert found.guilty is None, report.describe_first_difference(found.guilty)
     assert found.counts["equal"] + found.counts["rounding"] > 300
 
 

@@ -209,7 +209,7 @@ RIGHT = {
 @pytest.mark.parametrize("b", RIGHT)
 def test_a_factor_of_the_loss_that_is_taken_out_is_no_difference(a, b, clip):
     found = first(training(**RIGHT[a], clip=clip), training(**RIGHT[b], clip=clip))
-    assert found.guilty is None, report.accusation(found.guilty)
+    assert found.guilty is None, report.describe_first_difference(found.guilty)
 
 
 @pytest.mark.parametrize("clip", [False, True])
@@ -314,7 +314,7 @@ def test_every_verdict_names_the_ranks(what, world, wrong):
         ranks = ", ".join(map(str, wrong))
         assert (
             f", rank{'s' * (len(wrong) > 1)} {ranks}, step 0"
-            in report.accusation(found.guilty).splitlines()[0]
+            in report.describe_first_difference(found.guilty).splitlines()[0]
         )
         document = report._guilty_as_dict(found.guilty)
         assert document["ranks"] == wrong
@@ -331,4 +331,4 @@ def test_jobs_of_one_rank_have_no_rank_in_the_text(tmp_path):
             torch.nn.functional.layer_norm(X, (8,), eps=eps)
     found = compare(tmp_path / "a", tmp_path / "b")
     assert found.guilty.ranks == (0,)
-    assert "rank" not in report.accusation(found.guilty)
+    assert "rank" not in report.describe_first_difference(found.guilty)

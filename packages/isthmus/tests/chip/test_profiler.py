@@ -387,7 +387,7 @@ callback = ctypes.cast(Callback(receive), ctypes.c_void_p)
 driver = Driver()
 driver.initialize()
 chip, host = driver.allocate(4096), ctypes.create_string_buffer(4096)
-stream = driver.made("stream_create", 0)
+stream = driver.result_of("stream_create", 0)
 driver.copy(chip, host, 4096, {HOST_TO_DEVICE})  # before the start
 driver.activity_start(callback, None)
 try:

@@ -107,7 +107,7 @@ def test_free_refuses_unknown_addresses(driver: Driver) -> None:
 
 
 def test_pinned_memory_is_freed_once(driver: Driver) -> None:
-    pinned = driver.made("host_allocate", 1000)
+    pinned = driver.result_of("host_allocate", 1000)
     driver.host_free(pinned)
     check_refused(driver, hd.INVALID_ARGUMENT, "not the start of pinned memory", "host_free", pinned)
 
@@ -149,8 +149,8 @@ def test_virtual_memory(driver: Driver) -> None:
     unit = granularity.value
     driver.device_set(0)
     free = driver.memory()[0]
-    address = driver.made("virtual_reserve", 4 * unit)
-    handles = [driver.made("virtual_create", unit) for _ in range(2)]
+    address = driver.result_of("virtual_reserve", 4 * unit)
+    handles = [driver.result_of("virtual_create", unit) for _ in range(2)]
     assert free - driver.memory()[0] == 2 * unit
     for number, handle in enumerate(handles):
         driver.virtual_map(address + (1 + number) * unit, unit, handle, 3)

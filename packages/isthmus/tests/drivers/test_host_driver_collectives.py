@@ -92,8 +92,8 @@ from tests.helpers.host_ranks import run_threads
 driver = Driver(); driver.initialize()
 GRAIN = 2 * MIB
 def reserve(self):  # two pages of memory in an order that is not the file's, from the middle of one on
-    first, second = (self.driver.made("virtual_create", GRAIN) for _ in range(2))
-    base = self.driver.made("virtual_reserve", 2 * GRAIN)
+    first, second = (self.driver.result_of("virtual_create", GRAIN) for _ in range(2))
+    base = self.driver.result_of("virtual_reserve", 2 * GRAIN)
     self.driver.virtual_map(base, GRAIN, second, 3)
     self.driver.virtual_map(base + GRAIN, GRAIN, first, 3)
     self.driver.memory_free(self.to)
@@ -102,7 +102,7 @@ def on_pieces(self, job, arguments):
     kept = self.to
     reserve(self)
     found = host_rank_jobs.JOBS[job](self, **arguments)
-    self.to = self.driver.made("memory_allocate", 512)
+    self.to = self.driver.result_of("memory_allocate", 512)
     return found
 host_rank_jobs.JOBS["on_pieces"] = on_pieces
 for job, arguments in (

@@ -248,8 +248,8 @@ def test_strict_mode_poisons_fresh_memory_and_keeps_the_window(environment: dict
     code = """
 import struct
 driver = Driver(); driver.initialize(); address = driver.allocate(16); window = driver.window()
-granule = driver.made("virtual_create", 2 * MIB)
-virtual = driver.made("virtual_reserve", 2 * MIB); driver.virtual_map(virtual, 2 * MIB, granule, 3)
+granule = driver.result_of("virtual_create", 2 * MIB)
+virtual = driver.result_of("virtual_reserve", 2 * MIB); driver.virtual_map(virtual, 2 * MIB, granule, 3)
 for fresh in address, virtual:
     data = driver.read(fresh, 16)
     print(*struct.unpack("<d", data[:8]), *struct.unpack("<f", data[:4]), *struct.unpack("<e", data[:2]))
@@ -267,8 +267,8 @@ def test_exit_neither_hangs_nor_crashes(environment: dict[str, str], ending: str
 import sys
 driver = Driver(); driver.initialize()
 for _ in range(4):
-    stream = driver.made("stream_create", 0)
-    pinned, device = driver.made("host_allocate", MIB), driver.allocate(MIB)
+    stream = driver.result_of("stream_create", 0)
+    pinned, device = driver.result_of("host_allocate", MIB), driver.allocate(MIB)
     for _ in range(20):
         driver.copy_async(device, pinned, MIB, HOST_TO_DEVICE, stream)
 {ending}

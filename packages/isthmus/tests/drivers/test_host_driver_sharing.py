@@ -21,7 +21,8 @@ MAKER = """
 import threading
 from isthmus.drivers import interface
 driver = Driver(); driver.initialize()
-address, stream, event = driver.allocate(512), driver.made("stream_create", 0), driver.made("event_create", 2)
+driver.allocate(512)
+stream, event = driver.result_of("stream_create", 0), driver.result_of("event_create", 2)
 address = driver.allocate(3 * MIB // 2)
 def exported(function, what):
     handle = interface.structure("ipc_handle")()
@@ -82,7 +83,7 @@ def driver() -> Iterator[Driver]:
 
 
 def test_memory_is_the_same_bytes(driver: Driver, maker: Maker) -> None:
-    address = driver.made("memory_import", ctypes.byref(maker.memory))
+    address = driver.result_of("memory_import", ctypes.byref(maker.memory))
     assert driver.attributes(address + MIB) == (hd.MEMORY_DEVICE, 0)
     assert driver.read(address, 3 * MIB // 2) == bytes([7]) * (3 * MIB // 2)
     driver.write(address, bytes([5]) * 16)
@@ -97,9 +98,9 @@ def test_memory_is_the_same_bytes(driver: Driver, maker: Maker) -> None:
 
 
 def test_a_stream_waits_for_another_process(driver: Driver, maker: Maker) -> None:
-    event = driver.made("event_import", ctypes.byref(maker.event))
-    address = driver.made("memory_import", ctypes.byref(maker.memory))
-    stream = driver.made("stream_create", 0)
+    event = driver.result_of("event_import", ctypes.byref(maker.event))
+    address = driver.result_of("memory_import", ctypes.byref(maker.memory))
+    stream = driver.result_of("stream_create", 0)
     assert driver.status("event_query", event) == hd.OK
     maker.tell("record")
     assert driver.status("event_query", event) == hd.NOT_READY
@@ -118,8 +119,8 @@ def test_a_stream_waits_for_another_process(driver: Driver, maker: Maker) -> Non
 
 
 def test_a_recording_process_that_exits_is_named(driver: Driver, maker: Maker) -> None:
-    event = driver.made("event_import", ctypes.byref(maker.event))
-    stream = driver.made("stream_create", 0)
+    event = driver.result_of("event_import", ctypes.byref(maker.event))
+    stream = driver.result_of("stream_create", 0)
     maker.tell("record")
     driver.stream_wait_event(stream, event)
     maker.tell("die")
@@ -128,13 +129,13 @@ def test_a_recording_process_that_exits_is_named(driver: Driver, maker: Maker) -
         check_refused(driver, PEER_LOST, words, function, argument)
     maker.process.wait(60)
     with pytest.raises(DriverError, match=f"the event of process {maker.process.pid} cannot be opened"):
-        driver.made("event_import", ctypes.byref(maker.event))
+        driver.result_of("event_import", ctypes.byref(maker.event))
 
 
 def test_what_cannot_be_shared(driver: Driver) -> None:
     handle, pointer = Handle(), ctypes.c_void_p()
     address = driver.allocate(1024)
-    plain = driver.made("event_create", 0)
+    plain = driver.result_of("event_create", 0)
     refusals = [
         ("memory_export", (address + 512, ctypes.byref(handle)), "is not the start of an allocation"),
         ("memory_export", (id(handle), ctypes.byref(handle)), "is not memory of a device"),
@@ -158,7 +159,7 @@ def test_descriptors_are_closed(driver: Driver, maker: Maker) -> None:
 
     before = count()
     for _ in range(20):
-        driver.event_destroy(driver.made("event_create", SHARED))
-        driver.event_destroy(driver.made("event_import", ctypes.byref(maker.event)))
-        driver.memory_close(driver.made("memory_import", ctypes.byref(maker.memory)))
+        driver.event_destroy(driver.result_of("event_create", SHARED))
+        driver.event_destroy(driver.result_of("event_import", ctypes.byref(maker.event)))
+        driver.memory_close(driver.result_of("memory_import", ctypes.byref(maker.memory)))
     assert count() == before

@@ -25,7 +25,7 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def stream(driver: Driver) -> Iterator[int]:
     driver.device_set(0)
-    made = driver.made("stream_create", 0)
+    made = driver.result_of("stream_create", 0)
     yield made
     driver.stream_synchronize(made)
     driver.stream_destroy(made)
@@ -35,7 +35,7 @@ def stream(driver: Driver) -> Iterator[int]:
 def other(driver: Driver) -> Iterator[int]:
     """A stream of the other device."""
     driver.device_set(1)
-    made = driver.made("stream_create", -1)
+    made = driver.result_of("stream_create", -1)
     driver.device_set(0)
     yield made
     driver.stream_synchronize(made)
@@ -44,7 +44,7 @@ def other(driver: Driver) -> Iterator[int]:
 
 @pytest.fixture
 def event(driver: Driver) -> Iterator[int]:
-    made = driver.made("event_create", hd.EVENT_TIMING)
+    made = driver.result_of("event_create", hd.EVENT_TIMING)
     yield made
     driver.event_destroy(made)
 
@@ -78,7 +78,7 @@ class Gate:
 def test_the_default_stream_is_not_destroyed(driver: Driver) -> None:
     driver.device_set(0)
     with pytest.raises(DriverError, match="default stream of chip 0"):
-        driver.stream_destroy(driver.made("stream_default"))
+        driver.stream_destroy(driver.result_of("stream_default"))
 
 
 def test_an_event_recorded_on_an_idle_stream_is_done(driver: Driver, stream: int, event: int) -> None:
@@ -87,7 +87,7 @@ def test_an_event_recorded_on_an_idle_stream_is_done(driver: Driver, stream: int
 
 
 def test_elapsed_time_needs_timing_and_finished_records(driver: Driver, stream: int, event: int) -> None:
-    untimed = driver.made("event_create", 0)
+    untimed = driver.result_of("event_create", 0)
     with pytest.raises(DriverError, match="event start was never recorded"):
         driver.elapsed(event, event)
     with pytest.raises(DriverError, match="event end has no timing"):
@@ -126,9 +126,9 @@ def test_device_synchronize_waits_for_all_streams_of_one_device(
 
 
 def test_wrapped_streams(driver: Driver, stream: int) -> None:
-    assert driver.made("stream_wrap", stream) == stream
+    assert driver.result_of("stream_wrap", stream) == stream
     with pytest.raises(DriverError, match="not a stream of the host chip"):
-        driver.made("stream_wrap", stream + 8)
+        driver.result_of("stream_wrap", stream + 8)
     no_stream = ctypes.create_string_buffer(256)
     with pytest.raises(DriverError, match="is not a stream"):
         driver.stream_query(no_stream)

@@ -45,7 +45,7 @@ def test_which_reports_a_single_implementation():
 
 
 def test_which_counts_the_calls_of_its_own_thread():
-    with registration.recorded() as choices:
+    with registration.record_choices() as choices:
         thread = threading.Thread(target=ops.rms_norm, args=(torch.ones(2, 4),))
         thread.start()
         thread.join()

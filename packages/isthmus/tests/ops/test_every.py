@@ -53,7 +53,7 @@ def test_every_function_is_in_the_table():
 @for_every_function
 def test_gradients_in_float64(index, implementation, device):
     case = cases(device)[index]
-    with contextlib.ExitStack() as forced, registration.recorded() as choices:
+    with contextlib.ExitStack() as forced, registration.record_choices() as choices:
         for name in set(case.operators) - COMPOSITE:
             forced.enter_context(ops.use(name, implementation))
         outputs = [each for each in tensors(case.call(*case.inputs)) if each.requires_grad]
@@ -159,7 +159,7 @@ def test_compiled_in_one_graph(index, device):
 def test_composites_lay_out_what_the_compiler_expects(name):
     for case in cases():
         if name in case.operators:
-            with ops.use(name, "composite"), registration.recorded() as choices:
+            with ops.use(name, "composite"), registration.record_choices() as choices:
                 inputs = [turned(each).requires_grad_() for each in case.inputs]
                 made = tensors(case.call(*inputs))
                 plain = tensors(case.call(*case.inputs))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import isthmus
-from isthmus.conformance.calling import Any_, Frame, Placed
+from isthmus.conformance.calling import Any_, DeviceTensor, Frame
 from isthmus.drivers import interface
 from isthmus.opset import header
 from isthmus.opset.library import Context
@@ -142,7 +142,7 @@ def call(table: Any) -> Caller:
     return Caller(table)
 
 
-ONE, TWO = (Placed(0, "float32", (1,) * rank, (1,) * rank) for rank in (1, 2))
+ONE, TWO = (DeviceTensor(0, "float32", (1,) * rank, (1,) * rank) for rank in (1, 2))
 # Lists are their length, then their items.
 FULL = [ONE, TWO, 2.5, 3, 7, 9, 0.5, True, False, "tanh", 2, 10, 11, 1, 4, 1, TWO, ONE, 1, TWO]
 BARE = [ONE, None, 3, None, 7, None, 2, False, None, "none", 2, 10, 11, None, 1, TWO, ONE, 1, TWO]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from isthmus import opset
-from isthmus.conformance.calling import Frame, Placed, make_context
+from isthmus.conformance.calling import DeviceTensor, Frame, make_context
 from isthmus.drivers.generators import c, load
 from isthmus.drivers.libraries import LibraryError, LoadedOperator, address_of, import_tvm_ffi
 from isthmus.drivers.numpy.operators import library
@@ -32,9 +32,9 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def placed(array: np.ndarray[Any, Any]) -> Placed:
+def placed(array: np.ndarray[Any, Any]) -> DeviceTensor:
     strides = tuple(stride // array.itemsize for stride in array.strides)
-    return Placed(array.ctypes.data, dt.name_of(array.dtype), array.shape, strides)
+    return DeviceTensor(array.ctypes.data, dt.name_of(array.dtype), array.shape, strides)
 
 
 def call(kernel: Kernel, arrays: Sequence[np.ndarray[Any, Any]]) -> None:

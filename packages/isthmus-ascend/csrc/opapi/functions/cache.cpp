@@ -14,17 +14,17 @@
 namespace isthmus::ascend {
 namespace {
 
-// A cache as [slots, columns], and back. Fractal: a block is [columns / d, positions, d] in memory.
+// Converts a cache to [slots, columns] and back. Fractal: a block is [columns / d, positions, d] in memory.
 struct Layout {
   int64_t blocks, positions, columns, fractal;  // fractal: d, or 0
 
-  at::Tensor rows(const at::Tensor& cache) const {
+  at::Tensor to_rows(const at::Tensor& cache) const {
     if (!fractal) return cache.reshape({blocks * positions, columns});
     return cache.reshape({blocks, columns / fractal, positions, fractal})
         .transpose(1, 2)
         .reshape({blocks * positions, columns});
   }
-  at::Tensor back(const at::Tensor& rows, at::IntArrayRef sizes) const {
+  at::Tensor from_rows(const at::Tensor& rows, at::IntArrayRef sizes) const {
     if (!fractal) return rows.view(sizes);
     return rows.view({blocks, positions, columns / fractal, fractal}).transpose(1, 2).reshape(sizes);
   }
@@ -33,13 +33,14 @@ struct Layout {
 // Writes row i at slot i, where that is not negative.
 void write_rows(const Call& call, const char* name, const Layout& layout, const at::Tensor& rows,
                 const at::Tensor& slots) {
-  const at::Tensor cache = call.tensor(name), old = layout.rows(cache);
+  const at::Tensor cache = call.tensor(name), old = layout.to_rows(cache);
   const at::Tensor kept = slots.to(at::kLong).ge(0).nonzero().view(-1),
                    places = slots.to(at::kLong).index_select(0, kept);
   TORCH_CHECK(rows.size(-1) == layout.columns, name, " has ", layout.columns, " columns, expected ",
               rows.size(-1));
-  call.give(name, layout.back(old.index_copy(0, places, rows.index_select(0, kept).to(old.scalar_type())),
-                              cache.sizes()));
+  call.give(name,
+            layout.from_rows(old.index_copy(0, places, rows.index_select(0, kept).to(old.scalar_type())),
+                             cache.sizes()));
 }
 
 at::Tensor saturated(const at::Tensor& value) { return value.round().clamp(-128, 127); }
@@ -139,7 +140,7 @@ void gather_from_cache(const Call& call) {
     const at::Tensor missing =
         at::zeros({out.size(0) - all.numel()}, at::kLong).sub(1);  // beyond the lengths
     all = at::cat({all, missing});
-    const at::Tensor rows = layout.rows(cache).index_select(0, all.clamp_min(0));
+    const at::Tensor rows = layout.to_rows(cache).index_select(0, all.clamp_min(0));
     call.give(name, rows.mul(all.ge(0).unsqueeze(1)));
   }
 }

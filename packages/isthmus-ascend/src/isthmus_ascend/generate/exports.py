@@ -53,13 +53,13 @@ def export(index: int, row: Row) -> str:
 
 def source(table: list[Row], older: list[Row]) -> str:
     """Return the text of the C++ source."""
-    texts = "".join(f"    {quoted(row.text)},\n" for row in [*table, *older])
+    texts = "".join(f"    {c_string(row.text)},\n" for row in [*table, *older])
     older_row = f"const int isthmus::ascend::kOlderRow = {len(table)};\n"
     functions = "".join(export(index, row) for index, row in enumerate(table))
     return f"{HEAD}\nconst char* const isthmus::ascend::kRows[] = {{\n{texts}}};\n{COUNT}{older_row}\n{functions}"
 
 
-def quoted(text: str) -> str:
+def c_string(text: str) -> str:
     """Return a C string literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

@@ -159,7 +159,7 @@ class Belief:
             (self.topology.rack, self._rack_passes),
             (self.topology.switch, self._switch_passes),
         ):
-            crossing = self._crossing(tests, regions) & good
+            crossing = self._crosses_region(tests, regions) & good
             if regions is self.topology.rack:
                 self._rail_passes += int(crossing.sum())
             entries = crossing[test]
@@ -167,7 +167,7 @@ class Belief:
             passes[:] = passes + np.bincount(pairs % len(passes), minlength=len(passes))
 
     @staticmethod
-    def _crossing(tests: Round, regions: Ints) -> Bools:
+    def _crosses_region(tests: Round, regions: Ints) -> Bools:
         where = regions[tests.members]
         if not len(where):
             return np.zeros(0, bool)

@@ -10,7 +10,7 @@ import typer
 
 from isthmus_cluster import arguments
 from isthmus_cluster.errors import ClusterError
-from isthmus_common.exits import fail, one_line
+from isthmus_common.exits import exit_on, fail
 
 if TYPE_CHECKING:
     from isthmus_cluster.isolate.run import Injected
@@ -73,7 +73,7 @@ def isolate(
     def search_with(topology: Topology, runner: Runner) -> Found:
         return search(topology, runner, settings, lambda each: print(report.progress_line(each), flush=True))
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         try:
             settings = Settings(
                 confidence=confidence,
@@ -96,7 +96,7 @@ def isolate(
             hosts = inventories.read(inventory)
             topology = run.topology(hosts)
             names = [host.name for host in hosts.hosts]
-            injected = dict(_injected(each, names, topology.cards) for each in inject or [])
+            injected = dict(_parse_injection(each, names, topology.cards) for each in inject or [])
             load = run.Load(
                 device=device or _device(local),
                 backend=backend,
@@ -124,7 +124,7 @@ def _device(local: bool) -> str:
     return accelerator.type if accelerator else "cpu"
 
 
-def _injected(text: str, names: list[str], cards: int) -> "tuple[int, Injected]":
+def _parse_injection(text: str, names: list[str], cards: int) -> "tuple[int, Injected]":
     from isthmus_cluster.isolate.run import Injected
 
     match = _INJECTED.fullmatch(text)

@@ -9,7 +9,7 @@ from isthmus_cluster.isolate.belief import LINK, NODE, PARTS, Part
 from isthmus_cluster.isolate.rounds import Topology
 from isthmus_cluster.isolate.search import Found, RoundSummary, Verdict
 from isthmus_common.files import write_file
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 from isthmus_common.text import count
 
 _MOST_EVIDENCE = 5
@@ -52,7 +52,7 @@ def text(found: Found, topology: Topology) -> str:
     )
     rows = [["rounds", "tests", "node-hours", "elapsed s"]]
     rows.append([str(len(found.rounds)), str(found.tests), f"{found.node_hours:.4g}", f"{found.seconds:.1f}"])
-    return "\n".join([*lines, aligned(rows), f"ended: {found.ended}"])
+    return "\n".join([*lines, align_columns(rows), f"ended: {found.ended}"])
 
 
 def verdict_name(verdict: Verdict, topology: Topology) -> str:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus_common.robust import NORMAL
+from isthmus_common.outliers import NORMAL
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

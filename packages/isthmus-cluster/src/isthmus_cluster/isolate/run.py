@@ -173,7 +173,7 @@ class Processes:
                         self._take({"node": node, "error": why}, running[number], number)
                 self._end(number, running[number])
         outcome = _outcome([running[number] for number in order])
-        if common := _common(outcome):
+        if common := _common_error(outcome):
             raise ClusterError(f"all {len(tests)} tests fail, so none tells a faulty node: {common}")
         return outcome
 
@@ -278,7 +278,7 @@ def _outcome(tests: Sequence[_Running]) -> Outcome:
     return Outcome(failed, seconds, work, cards, found, np.zeros(len(found), np.int64), causes)
 
 
-def _common(outcome: Outcome) -> str:
+def _common_error(outcome: Outcome) -> str:
     """Return the error of all tests if it is one that faulty nodes do not have in common; else ""."""
     found = {re.sub(r"\d+", "0", each) for each in outcome.causes.values()}
     is_result = re.search(r"differ|wrong|\btimed?\b|timeout", " ".join(found), re.IGNORECASE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus_cluster.errors import ClusterError
-from isthmus_common.exits import one_line
+from isthmus_common.exits import exit_on
 from isthmus_common.text import count
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def up(
     from isthmus_cluster.lab import network, state
     from isthmus_common.files import make_folder
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         if not _NAME.fullmatch(name):
             raise ClusterError(f"--name {name}: expected lower-case letters, digits and '-', a letter first")
         made = state.Lab(folder, name, hosts, cards)
@@ -70,7 +70,7 @@ def down(folder: Folder = Path("lab")) -> None:
     """End all processes in a lab and remove it, also after a crash; its logs and inventory remain."""
     from isthmus_cluster.lab import cards, network, state
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         found = state.find(folder)
         if not found:
             print(f"{folder}: no lab")
@@ -90,7 +90,7 @@ def status(folder: Folder = Path("lab")) -> None:
     from isthmus_cluster.lab import cards, network
     from isthmus_common.tables import print_table
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         lab = _find(folder)
         rows = []
         for host in lab.names:
@@ -179,7 +179,7 @@ def _change_lab(folder: Path) -> "Iterator[Lab]":
     """Yield the lab of a folder to a command that changes it; its errors are one line."""
     from isthmus_cluster.lab import network
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         lab = _find(folder)
         network.check()
         with _lock(folder):

@@ -118,7 +118,7 @@ def shape(lab: Lab, host: str) -> None:
     subprocess.run(
         ["tc", "-n", namespace, "qdisc", "delete", "dev", INTERFACE, "root"], capture_output=True, check=False
     )
-    if lines := shaping(lab, host):
+    if lines := tc_lines(lab, host):
         _run(["tc", "-n", namespace, "-batch", "-"], "".join(f"{line}\n" for line in lines))
     for other in lab.names:
         entry = [lab.address(other), "dev", INTERFACE]
@@ -129,7 +129,7 @@ def shape(lab: Lab, host: str) -> None:
             subprocess.run(remove, capture_output=True, check=False)
 
 
-def shaping(lab: Lab, host: str) -> list[str]:
+def tc_lines(lab: Lab, host: str) -> list[str]:
     """Return the lines for tc that shape the links of a host; none if all are unlimited."""
     faults = {other: fault for other, fault in lab.faults(host).items() if "down" not in fault}
     if not faults and not lab.rate and not lab.delay:

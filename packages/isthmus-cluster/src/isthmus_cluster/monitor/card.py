@@ -79,7 +79,7 @@ class Report:
     error: str
 
 
-def command(pid: int) -> str:
+def command_name(pid: int) -> str:
     """Return the name of a process's command; "" if it has ended."""
     try:
         return clean_text(Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n"))
@@ -103,13 +103,13 @@ def decode(line: bytes) -> tuple[tuple[Card, ...], str] | None:
 
 def _card(values: dict[str, Any]) -> Card:
     processes = values.pop("processes")
-    known = None if processes is None else tuple(Process(**_checked(each)) for each in processes)
+    known = None if processes is None else tuple(Process(**_clean_entries(each)) for each in processes)
     if values["health"] not in (OK, WARNING, LOST):
         raise ValueError
-    return Card(**_checked(values), processes=known)
+    return Card(**_clean_entries(values), processes=known)
 
 
-def _checked(values: dict[str, Any]) -> dict[str, Any]:
+def _clean_entries(values: dict[str, Any]) -> dict[str, Any]:
     """Return entries of a card or a process: texts clean, numbers of the types that the classes have.
 
     Raises:

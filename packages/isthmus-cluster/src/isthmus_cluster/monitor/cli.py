@@ -16,7 +16,7 @@ import typer
 
 from isthmus_cluster import arguments
 from isthmus_cluster.errors import ClusterError
-from isthmus_common.exits import ends_as_interrupt, one_line
+from isthmus_common.exits import exit_on, sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -65,7 +65,7 @@ def monitor(
     from isthmus_cluster.monitor.server import serve
 
     latest: Mapping[str, Report] = {}
-    with one_line(ClusterError), ExitStack() as stack:
+    with exit_on(ClusterError), ExitStack() as stack:
         found = inventories.read(inventory) if inventory else None
         file = table.CsvFile(csv) if csv else None
         if port is not None:
@@ -75,7 +75,7 @@ def monitor(
             print(f"isthmus: metrics at {address}/metrics", file=sys.stderr, flush=True)
         reports = stack.enter_context(Reports(found, interval, source or "", python or sys.executable))
         show = _printer(as_json, once, is_needed=csv is None and port is None, stack=stack)
-        stack.enter_context(ends_as_interrupt())
+        stack.enter_context(sigterm_as_interrupt())
         try:
             for latest in [reports.wait_for_all()] if once else _repeat_reports(reports, interval):
                 if file:

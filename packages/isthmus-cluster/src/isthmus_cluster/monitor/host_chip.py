@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from isthmus_cluster.monitor.card import Card, Process, command
+from isthmus_cluster.monitor.card import Card, Process, command_name
 from isthmus_common.files import existing_private_folder
 
 _SLOT = struct.Struct("Qq")  # bytes, process id
@@ -55,7 +55,7 @@ def _processes(path: Path) -> Iterator[Process]:
         data = account.read()
         for slot, (memory, pid) in enumerate(_SLOT.iter_unpack(data[: len(data) // _SLOT.size * _SLOT.size])):
             if pid and _is_locked(account.fileno(), _FIRST_LOCK + slot):
-                yield Process(pid, command(pid), memory)
+                yield Process(pid, command_name(pid), memory)
 
 
 def _is_locked(descriptor: int, byte: int) -> bool:

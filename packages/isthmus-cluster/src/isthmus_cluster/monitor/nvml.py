@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus_cluster.monitor.card import LOST, OK, WARNING, Card, Process, SourceError, command
+from isthmus_cluster.monitor.card import LOST, OK, WARNING, Card, Process, SourceError, command_name
 
 
 class Nvml:
@@ -74,5 +74,5 @@ class Nvml:
             if processes is None:
                 return None
             for each in processes:
-                found[each.pid] = Process(each.pid, command(each.pid), each.usedGpuMemory)
+                found[each.pid] = Process(each.pid, command_name(each.pid), each.usedGpuMemory)
         return tuple(found.values())

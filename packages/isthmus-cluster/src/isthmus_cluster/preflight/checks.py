@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from isthmus_common.finding import State
-from isthmus_common.robust import outliers
+from isthmus_common.outliers import outliers
 from isthmus_common.text import count
 from isthmus_common.units import GIB
 
@@ -121,7 +121,7 @@ def examine(results: Results, thresholds: Thresholds) -> list[Problem]:
     return sorted(merged, key=lambda each: each.state is not State.FAIL)
 
 
-def names(places: Iterable[str]) -> str:
+def shorten_places(places: Iterable[str]) -> str:
     """Return the first places and the number of the others."""
     found = list(places)
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
@@ -154,7 +154,8 @@ def _compare_facts(kind: str, facts: Mapping[str, Mapping[str, Any]], remedy: st
         state = State.WARNING if name == "Linux" else State.FAIL
         if 2 * number <= len(values):
             each = (
-                f"{value} on {names(host for host in values if values[host] == value)}" for value in counts
+                f"{value} on {shorten_places(host for host in values if values[host] == value)}"
+                for value in counts
             )
             yield Problem(kind, tuple(values), state, f"{name}: {'; '.join(each)}", remedy)
             continue

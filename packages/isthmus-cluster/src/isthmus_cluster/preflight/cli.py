@@ -11,7 +11,7 @@ import typer
 
 from isthmus_cluster import arguments
 from isthmus_cluster.errors import ClusterError
-from isthmus_common.exits import one_line
+from isthmus_common.exits import exit_on
 
 if TYPE_CHECKING:
     from isthmus_cluster.preflight.checks import Problem
@@ -69,7 +69,7 @@ def preflight(
     from isthmus_common.files import make_folder
     from isthmus_common.progress import Bar
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         if dtype not in _DTYPES:
             raise ClusterError(f"--dtype {dtype}: expected {', '.join(_DTYPES)}")
         settings = run.Settings(
@@ -139,11 +139,14 @@ def _parse_threshold(text: str) -> tuple[str, float]:
 
 
 def _show(problems: "list[Problem]") -> None:
-    from isthmus_cluster.preflight.checks import names
+    from isthmus_cluster.preflight.checks import shorten_places
     from isthmus_common.tables import print_table
 
     colors = {"fail": "red", "warning": "yellow"}
-    rows = [(each.state.value, each.check, names(each.where), each.text, each.remedy) for each in problems]
+    rows = [
+        (each.state.value, each.check, shorten_places(each.where), each.text, each.remedy)
+        for each in problems
+    ]
     if rows:
         print_table(("state", "check", "where", "what", "remedy"), rows, style=lambda row: colors[row[0]])
     else:

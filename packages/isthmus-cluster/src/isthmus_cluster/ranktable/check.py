@@ -85,7 +85,7 @@ def _devices(table: Table10 | Table12, prefix: int | None) -> Iterator[Problem]:
     ids = [(f"{place}.device_id", (i, device.device_id)) for place, i, device in devices]
     yield from _find_repeated(ids, "a device belongs to one rank; correct one", lambda key: key[1])
     ranks = [(f"{place}.rank_id", device.rank_id) for place, _, device in devices]
-    yield from _numbered(ranks)
+    yield from _check_rank_ids(ranks)
     addresses = [(f"{place}.device_ip", _canonical(device.device_ip)) for place, _, device in devices]
     remedy = "each device has an address of its own; `hccn_tool -i DEVICE -ip -g` prints it"
     yield from _find_repeated(addresses, remedy, code=_ADDRESS)
@@ -193,7 +193,7 @@ def _ranks(table: Table20) -> Iterator[Problem]:
     if table.rank_count != len(table.rank_list):
         text = f"{table.rank_count}: rank_list has {len(table.rank_list)}; write {len(table.rank_list)}"
         yield Problem("rank_count", text)
-    yield from _numbered(
+    yield from _check_rank_ids(
         [(entry("rank_list", i, "rank_id"), r.rank_id) for i, r in enumerate(table.rank_list)]
     )
     owners: dict[str, tuple[str, int]] = {}
@@ -219,7 +219,7 @@ def _ranks(table: Table20) -> Iterator[Problem]:
                     )
 
 
-def _numbered(ranks: list[tuple[str, Any]]) -> Iterator[Problem]:
+def _check_rank_ids(ranks: list[tuple[str, Any]]) -> Iterator[Problem]:
     """Check that rank ids are 0 to N-1, each once."""
     yield from _find_repeated(ranks, "each rank has one id; number them from 0")
     last = len(ranks) - 1

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from isthmus_cluster.errors import ClusterError
-from isthmus_common.exits import one_line
+from isthmus_common.exits import exit_on
 
 app = typer.Typer(
     help="Make, merge and check rank tables (RANK_TABLE_FILE) of HCCL.",
@@ -41,7 +41,7 @@ def make(
     """Write the rank table of this server, as hccl_tools.py does; of a cluster, use `isthmus cluster render`."""
     from isthmus_cluster.ranktable import files, make
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         table, name = make.of_this_server(
             device_num, visible_devices, server_ip, device_num_per_node, hccn_conf
         )
@@ -64,7 +64,7 @@ def merge(
     """Write one rank table for the servers of several, as merge_hccl.py does."""
     from isthmus_cluster.ranktable import files, merge
 
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         table, name = merge.merge(file_list)
         output = output or Path(name)
         files.write(table, output)
@@ -92,7 +92,7 @@ def check(
     from isthmus_cluster.ranktable.check import check
 
     found = False
-    with one_line(ClusterError):
+    with exit_on(ClusterError):
         against = inventories.read(inventory) if inventory else None
         for path in file_list:
             problems = check(files.read(path), prefix, against)

@@ -9,7 +9,7 @@ import typer
 
 from isthmus_cluster import arguments
 from isthmus_cluster.errors import ClusterError
-from isthmus_common.exits import ends_as_interrupt, one_line
+from isthmus_common.exits import exit_on, sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def watch(
     from isthmus_cluster.watch import terminal
     from isthmus_cluster.watch.state import Watcher
 
-    with one_line(ClusterError), contextlib.ExitStack() as stack:
+    with exit_on(ClusterError), contextlib.ExitStack() as stack:
         hosts = inventories.read(inventory) if inventory else None
         watcher = Watcher(health_dir, verdicts, 60 * window)
         cards = None
@@ -78,7 +78,7 @@ def watch(
             time.sleep(interval)
             return watcher.update()
 
-        stack.enter_context(ends_as_interrupt())
+        stack.enter_context(sigterm_as_interrupt())
         watcher.update()
         with contextlib.suppress(KeyboardInterrupt):
             if web:

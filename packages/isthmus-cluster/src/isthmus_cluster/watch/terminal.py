@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from isthmus_cluster.monitor import table
 from isthmus_cluster.watch.faults import spans
 from isthmus_cluster.watch.state import Collective, Rank, View
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 from isthmus_common.units import format_step_time
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -54,7 +54,7 @@ def _lines(view: View, most: int | None) -> Iterator[str]:
 
 def _table(title: str, rows: list[list[str]], most: int | None) -> Iterator[str]:
     yield f"\n{title}"
-    yield aligned(rows[: most and most + 1])
+    yield align_columns(rows[: most and most + 1])
     if most and len(rows) > most + 1:
         yield f"and {len(rows) - most - 1} more"
 

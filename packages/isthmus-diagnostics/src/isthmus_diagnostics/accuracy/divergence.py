@@ -206,7 +206,10 @@ class Search:
             return partial
         if (moved := self._find_reordered(row)) is not None:
             return moved
-        wrong = {side: replaying.wrong(calls) for side, calls in (("A", row.pair.a), ("B", row.pair.b))}
+        wrong = {
+            side: replaying.describe_wrong_results(calls)
+            for side, calls in (("A", row.pair.a), ("B", row.pair.b))
+        }
         if wrong["A"] == "" and wrong["B"] == "":
             return self._find_unreduced(row)
         side = "A" if wrong["A"] and not wrong["B"] else "B" if wrong["B"] and not wrong["A"] else ""

@@ -25,7 +25,7 @@ from isthmus_diagnostics.accuracy.tensors import Tensors
 from isthmus_diagnostics.accuracy.writer import FORMAT, Writer
 from isthmus_diagnostics.debug import intercept
 from isthmus_diagnostics.debug.call import Call, tensors_of
-from isthmus_diagnostics.debug.origin import Origin, forget, origin
+from isthmus_diagnostics.debug.call_origin import Origin, forget, origin
 
 KINDS = ("statistics", "tensors", "hashes")
 LEVELS = ("module", "operator", "both", "all")
@@ -203,7 +203,7 @@ class Recorder(TorchDispatchMode):
         found = op(*args, **kwargs)
         if self._writer is None:
             self._open()
-        self._tensors.allocated(found)
+        self._tensors.note_allocation(found)
         return found
 
     def _run_unrecorded(self, call: Call) -> Any:
@@ -229,7 +229,7 @@ class Recorder(TorchDispatchMode):
         returned = call.op(*call.args, **call.kwargs)
         self._forget_written(call, line["call"])
         if _base(call.name) in _COPIES and self._tensors.is_unwritten(inputs[0][1]):
-            self._tensors.allocated(returned)
+            self._tensors.note_allocation(returned)
         line["outputs"] = self._numbers(call.results(returned))
         self.writer.add_line(line)
         return returned

@@ -1,4 +1,4 @@
-"""The calls of a dump, to be run again: of tensors with their values, of statistics with values drawn by them."""
+"""Run calls of a dump again: with their tensors, or with values drawn to have the recorded statistics."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ class NotReplayed(Exception):
     """A call cannot be run again; the message is the reason in a few words."""
 
 
-def wrong(calls: list[Recorded]) -> str | None:
+def describe_wrong_results(calls: list[Recorded]) -> str | None:
     """Return what is wrong with a call's results, "" if they are right, None if that cannot be judged."""
     found = ""
     for call in calls:

@@ -6,7 +6,7 @@ from typing import Any
 
 from isthmus_common.files import write_file
 from isthmus_common.html import render
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 from isthmus_diagnostics.accuracy.comparing import Comparison
 from isthmus_diagnostics.accuracy.divergence import Guilty
 from isthmus_diagnostics.accuracy.judging import Judged
@@ -25,11 +25,11 @@ def as_text(found: Comparison, top: int = 20) -> str:
         return f"{head}\nno call differs by more than rounding"
     table = [["call", "module", "operator", "verdict", "inputs", "outputs", "line"]]
     table += [_cells(row) for row in _rows_around(found, top)]
-    text = f"{head}\n\n{accusation(found.guilty)}"
-    return text + (f"\n\n{aligned(table)}" if top else "")
+    text = f"{head}\n\n{describe_first_difference(found.guilty)}"
+    return text + (f"\n\n{align_columns(table)}" if top else "")
 
 
-def accusation(guilty: Guilty) -> str:
+def describe_first_difference(guilty: Guilty) -> str:
     """Return the first difference in a few lines."""
     state = "equal" if guilty.inputs_equal else "already different"
     place = guilty.call.place

@@ -71,7 +71,7 @@ class Tensors:
             if (entry := self._allocated.get(storage._cdata)) is not None and _is_dense(local):
                 entry[1][:] = _join_extents([*entry[1], extent(local)])
 
-    def allocated(self, tensor: torch.Tensor) -> None:
+    def note_allocation(self, tensor: torch.Tensor) -> None:
         """Note that a tensor's memory was allocated and has no values yet."""
         local, _ = _local_part(tensor)
         if is_measurable(local) and local.numel():

@@ -17,7 +17,7 @@ import torch
 from isthmus_common.files import make_folder, write_file
 from isthmus_diagnostics.debug import intercept, record
 from isthmus_diagnostics.debug.call import Call
-from isthmus_diagnostics.debug.origin import origin
+from isthmus_diagnostics.debug.call_origin import origin
 from isthmus_diagnostics.debug.reference import is_random
 
 FORMAT = 1

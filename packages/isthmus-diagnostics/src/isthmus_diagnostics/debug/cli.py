@@ -125,7 +125,7 @@ def bisect(
     if reference_route not in _ROUTES:
         raise fail(f"--reference-route {reference_route}: give {', '.join(_ROUTES)}", 2)
     try:
-        readings.compiled(metric)
+        readings.compile_metric(metric)
     except DebugError as error:
         raise fail(error, 2) from None
     try:

@@ -6,7 +6,7 @@ import torch
 
 from isthmus_diagnostics.debug import intercept, reference
 from isthmus_diagnostics.debug.call import Call, describe, same_bits, tensors_of
-from isthmus_diagnostics.debug.origin import Origin, origin
+from isthmus_diagnostics.debug.call_origin import Origin, origin
 from isthmus_diagnostics.debug.record import Findings
 from isthmus_diagnostics.debug.verdict import Difference, judge
 

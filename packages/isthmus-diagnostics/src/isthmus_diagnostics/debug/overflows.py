@@ -10,7 +10,7 @@ import torch
 
 from isthmus_diagnostics.debug import intercept
 from isthmus_diagnostics.debug.call import Call, describe, tensors_of
-from isthmus_diagnostics.debug.origin import origin
+from isthmus_diagnostics.debug.call_origin import origin
 from isthmus_diagnostics.debug.record import Findings
 
 

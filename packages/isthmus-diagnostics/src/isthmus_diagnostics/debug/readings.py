@@ -63,7 +63,7 @@ def read(text: str, metric: str = METRIC) -> Readings:
     Raises:
         DebugError: the metric is not a regular expression with one group, or the group is not a number.
     """
-    found = list(compiled(metric).finditer(text))
+    found = list(compile_metric(metric).finditer(text))
     lines = [_line_at(text, match) for match in found]
     if metric == METRIC and found:
         forms = [_form(line) for line in lines]
@@ -78,7 +78,7 @@ def read(text: str, metric: str = METRIC) -> Readings:
     return Readings(values, tuple(map(_unit, words)), _line_at(text, found[-1]) if found else "")
 
 
-def compiled(metric: str) -> re.Pattern[str]:
+def compile_metric(metric: str) -> re.Pattern[str]:
     """Compile the metric, a pattern of at most one group.
 
     Raises:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from isthmus_diagnostics.debug.origin import Origin
+from isthmus_diagnostics.debug.call_origin import Origin
 from isthmus_diagnostics.debug.stream_clocks import Clocks, StreamKey
 
 _LARGEST_MASK = 1 << 28  # elements; larger regions are compared only by their bounds
@@ -146,7 +146,7 @@ class Memory:
         self.accesses = [old for old in self.accesses if is_kept(old)]
         self.accesses.append(new)
 
-    def left_behind(self, clocks: Clocks) -> Iterator[Access]:
+    def accesses_not_awaited(self, clocks: Clocks) -> Iterator[Access]:
         """Yield accesses that the allocator does not wait for before it reuses the freed memory."""
         if self.maker is None:
             return
@@ -223,7 +223,7 @@ class Memories:
                 break
             memory = self._memories[number]
             if address + memory.nbytes > first and memory.is_freed():
-                left += memory.left_behind(self._clocks)
+                left += memory.accesses_not_awaited(self._clocks)
                 self._drop(number)
         return left
 
@@ -236,7 +236,7 @@ class Memories:
     def _forget_freed(self) -> None:
         """Drop freed memory whose accesses are all ordered."""
         for number, memory in list(self._memories.items()):
-            if memory.is_freed() and not any(memory.left_behind(self._clocks)):
+            if memory.is_freed() and not any(memory.accesses_not_awaited(self._clocks)):
                 self._drop(number)
         self._by_identity = {i: e for i, e in self._by_identity.items() if not e[0].expired()}
         self._look_at = 2 * len(self._memories) + _LOOK_FOR_DEAD

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from isthmus import _C
 from isthmus_diagnostics.debug import stream_operators
 from isthmus_diagnostics.debug.call import describe
-from isthmus_diagnostics.debug.origin import Origin, origin, program_frame
+from isthmus_diagnostics.debug.call_origin import Origin, origin, program_frame
 from isthmus_diagnostics.debug.stream_clocks import Clocks, StreamKey
 from isthmus_diagnostics.debug.stream_memory import Access, Memories, Memory, Region
 from isthmus_diagnostics.debug.stream_operators import Effect

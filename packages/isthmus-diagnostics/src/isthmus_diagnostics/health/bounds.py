@@ -4,7 +4,7 @@ import math
 import statistics
 from collections import deque
 
-from isthmus_common.robust import NORMAL
+from isthmus_common.outliers import NORMAL
 
 _LEAST = 10  # values before the first bound
 _RECURRENCES = 3

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from isthmus_diagnostics.health.guard import Guard
+from isthmus_diagnostics.health.watch_errors import Guard
 
 _SAFETY = 8.0
 _ROUNDED = {

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from isthmus_common.files import lock_file, write_file
+from isthmus_common.outliers import outliers
 from isthmus_common.processes import state
 from isthmus_common.progress import say
-from isthmus_common.robust import outliers
 from isthmus_diagnostics.health.status import Status, read
 
 SILENT = 3.0  # seconds without a report of a rank's thread

@@ -23,8 +23,8 @@ from isthmus_diagnostics.accuracy.recorder import gradient_of, unseen
 from isthmus_diagnostics.health import reports, status
 from isthmus_diagnostics.health.bounds import Bound
 from isthmus_diagnostics.health.checksum import Checksums, Mismatch
-from isthmus_diagnostics.health.guard import Guard
 from isthmus_diagnostics.health.last_checkpoint import LastCheckpoint
+from isthmus_diagnostics.health.watch_errors import Guard
 
 _PERIOD = 0.25  # seconds
 _INTERVAL = 40  # periods between two looks at the step times of all ranks

@@ -13,7 +13,7 @@ from typing import Any
 from isthmus.launch.run import Job, JobError
 from isthmus_common.files import make_folder
 from isthmus_common.progress import say
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 from isthmus_common.units import GIB
 from isthmus_diagnostics.options import TABLE
 from isthmus_diagnostics.plan.files import Plan, PlanError, Stage, write
@@ -221,7 +221,7 @@ def _report(found: Verified, memory: int, output: Path) -> str:
             _row("selective", stage, stage.peak(choice), stage.speed(choice), "predicted"),
             _row("selective", stage, peak, found.speed(), "measured"),
         ]
-        lines += [aligned(rows, figures=True), *stage.describe(choice)]
+        lines += [align_columns(rows, figures=True), *stage.describe(choice)]
     return "\n".join([*lines, f"{output}: run with `isthmus run --plan {output}`"])
 
 

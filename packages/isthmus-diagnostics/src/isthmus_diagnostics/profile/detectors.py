@@ -65,7 +65,7 @@ class Context:
         work = [(event.start, event.end) for event in self.host.launched_work(index)]
         return union(self.exposed_time(self.host.events[index]), work)
 
-    def matching(self, pattern: str) -> Iterator[int]:
+    def matching_events(self, pattern: str) -> Iterator[int]:
         """Return the events of the host within steps whose name matches, without those inside another match."""
         found = re.compile(pattern)
         for index, event in enumerate(self.host.events):
@@ -83,7 +83,7 @@ def calls(context: Context, match: str, outside: str = "^$", waits: bool = False
         waits: count the idle time up to the next work too, since the host could not launch ahead.
     """
     without = re.compile(outside)
-    for index in context.matching(match):
+    for index in context.matching_events(match):
         event = context.host.events[index]
         if not context.host.is_inside(index, without):
             yield Hit(context.idle_until_work(event) if waits else context.exposed_time(event), index)
@@ -91,7 +91,7 @@ def calls(context: Context, match: str, outside: str = "^$", waits: bool = False
 
 def operators(context: Context, match: str, backward: bool = False) -> Iterator[Hit]:
     """Find operators by name: the time of their device work, and the idle time while they were called."""
-    for index in context.matching(match):
+    for index in context.matching_events(match):
         if backward or not context.host.is_inside(index, BACKWARD):
             yield Hit(context.launched_and_exposed(index), index)
 
@@ -102,7 +102,7 @@ def regions(context: Context, match: str, launches: int, without: str) -> Iterat
     The first group of ``match`` is the name of a class.
     """
     fused = re.compile(without)
-    for index in context.matching(match):
+    for index in context.matching_events(match):
         if len(context.host.launched_work(index)) >= launches and not context.host.has(index, fused):
             name = re.search(match, context.host.events[index].name)
             yield Hit(
@@ -129,7 +129,7 @@ def sequences(context: Context, match: str) -> Iterator[Hit]:
     skipped = re.compile(r"^aten::(to|_to_copy|view|reshape|expand|t|transpose|unsqueeze|empty\w*)$")
     outermost = [
         index
-        for index in context.matching("^aten::")
+        for index in context.matching_events("^aten::")
         if not skipped.search(context.host.events[index].name) and not context.host.is_inside(index, BACKWARD)
     ]
     names = "".join(f"{context.host.events[index].name.removeprefix('aten::')} " for index in outermost)

@@ -1,4 +1,4 @@
-"""Ranks against each other: who arrives last at collectives, and which links are slow."""
+"""Comparison of ranks: which one arrives last at collectives, and which links are slow."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable

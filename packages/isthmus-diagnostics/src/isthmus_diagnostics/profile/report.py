@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from isthmus_common.files import write_file
 from isthmus_common.html import render
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 
 _MICROSECONDS = (("s", 1e6), ("ms", 1e3))
 _NAME_WIDTH = 72  # width of the first column in text
@@ -57,7 +57,7 @@ def as_text(title: str, sections: list[Section]) -> str:
 def _section_text(section: Section) -> str:
     rows = [section.head, *([_shorten(row[0]), *row[1:]] for row in section.rows)]
     lines = [": ".join(filter(None, (section.title, section.stake)))]
-    lines += [f"  {line}" for line in aligned(rows, figures=True).splitlines()]
+    lines += [f"  {line}" for line in align_columns(rows, figures=True).splitlines()]
     if not section.rows:
         lines.append("  none")
     notes = [section.note, f"Or: {section.command}" if section.command else ""]

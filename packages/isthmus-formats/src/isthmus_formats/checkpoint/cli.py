@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus_common.exits import one_line
+from isthmus_common.exits import exit_on
 from isthmus_common.tables import print_table
 from isthmus_common.units import parse_size
 from isthmus_formats.checkpoint.errors import CheckpointError, UsageError
@@ -159,7 +159,7 @@ def convert(
     from isthmus_formats.checkpoint.formats import find_format
     from isthmus_formats.checkpoint.target import layout
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         opened = _open(source, from_, config, allow_pickle=allow_pickle, strategy=strategy, ignore=ignore)
         kind = find_format(to)
         sizes = {"tp": tp, "pp": pp, "vpp": vpp, "ep": ep, "dp": dp}
@@ -195,7 +195,7 @@ def reshard(
     from isthmus_formats.checkpoint.convert import Target
     from isthmus_formats.checkpoint.target import layout
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         opened = _open(source, from_, config, allow_pickle=allow_pickle, strategy=strategy, ignore=ignore)
         sizes = {"tp": tp, "pp": pp, "vpp": vpp, "ep": ep, "dp": dp}
         rotary = "interleaved" if opened.layout.interleaved else "half"
@@ -225,7 +225,7 @@ def shard_size(
     """
     from isthmus_formats.checkpoint.convert import Target
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         largest = parse_size(size, decimal=True)
         if not largest:
             raise UsageError(f"--size {size}: expected a number with KB, MB, GB, KiB, MiB or GiB")
@@ -256,7 +256,7 @@ def inspect(
     """
     from isthmus_formats.checkpoint.inspection import describe
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         _check_expression("--only", only)
         opened = _open(source, from_, config, allow_pickle=allow_pickle, strategy=strategy, ignore=ignore)
         found = describe(opened, only, check)
@@ -291,7 +291,7 @@ def diff(
     """
     from isthmus_formats.checkpoint.inspection import compare
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         rows = compare(_open(a, config=config), _open(b, config=config))
     different = [row for row in rows if row.differs(tolerance)]
     shown = rows if all else different
@@ -324,7 +324,7 @@ def average(
     from isthmus_formats.checkpoint.convert import Target
 
     *folders, target = sources
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         if len(folders) < 2:
             raise UsageError("average: needs two checkpoints and the folder to write")
         source = average_checkpoints([_open(folder, config=config) for folder in folders], weights)
@@ -348,7 +348,7 @@ def verify(
     """
     from isthmus_formats.checkpoint.verification import verify as run
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         found = run(_open(a, config=config), _open(b, config=config), tokens)
     equal = found["max"] <= tolerance
     if as_json:
@@ -369,7 +369,7 @@ def show_strategy(file: StrategyFile, as_json: Json = False) -> None:
     """
     from isthmus_formats.checkpoint import strategy as strategies
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         found = strategies.read(file)
     if as_json:
         print(strategies.as_json(found).decode())
@@ -395,7 +395,7 @@ def convert_strategy(
     """
     from isthmus_formats.checkpoint import strategy as strategies
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         found = strategies.read(file)
         strategies.write(target, found)
     _report_written(target, len(found.items), as_json)
@@ -413,7 +413,7 @@ def merge_strategy(
     """
     from isthmus_formats.checkpoint import strategy as strategies
 
-    with one_line(CheckpointError):
+    with exit_on(CheckpointError):
         found = strategies.merge([path for path in strategies.files(folder) if path != target])
         strategies.write(target, found)
     _report_written(target, len(found.items), as_json)

@@ -138,7 +138,7 @@ def _plan(source: Source, target: Target) -> tuple[list[Piece], Shapes]:
     def shapes() -> Shapes:
         return {(piece.file, piece.key): (_dtype(source, target, piece), piece.shape) for piece in pieces}
 
-    pieces = target.format.placed(pieces, shapes(), target.shard_size)
+    pieces = target.format.assign_files(pieces, shapes(), target.shard_size)
     found = shapes()
     for (_, key), (dtype, _) in found.items():
         if dtype not in target.format.dtypes:

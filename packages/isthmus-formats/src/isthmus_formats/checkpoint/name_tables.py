@@ -103,7 +103,7 @@ def table(text: str) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def fused(
+def fuse_by_table(
     rules: Sequence[Rule], parameters: Sequence[Parameter], architecture: str, format: str
 ) -> Iterator[Fused]:
     """Apply a table to the parameters of a model.

@@ -163,7 +163,7 @@ def _open(folder: Path, format: str, config: Path | None, options: Options, igno
             hashes = {(file, key): sha for file, key, _, _, sha in manifest["tensors"]}
         tensors = {key: _check_hash(folder, key, tensor, hashes) for key, tensor in tensors.items()}
     check_pairs(of.config, of.parameters, layout)
-    output = _output_keys(kind, of, layout) & tensors.keys() if of.tied else set()
+    output = _output_keys(kind, of, layout) & tensors.keys() if of.is_tied else set()
 
     def make_source(of: Model) -> Source:
         pieces = kind.pieces(of, layout)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from isthmus_common.exits import fail, one_line
+from isthmus_common.exits import exit_on, fail
 from isthmus_formats.data.records import DataError
 
 app = typer.Typer(
@@ -97,7 +97,7 @@ def convert(
 
     if to and to not in FORMS:
         raise fail(f"--to {to}: unknown form; expected {', '.join(FORMS)}", 2)
-    with one_line(DataError):
+    with exit_on(DataError):
         given = _input(files, from_, text_field, skip_invalid)
         _report(run(given, output, to, _processes(workers), dry_run), as_json)
 
@@ -175,7 +175,7 @@ def tokenize(
         raise fail(f"--to {to}: unknown format; expected {', '.join(FORMATS)}", 2)
     if pack not in ("", "records", "stream"):
         raise fail(f"--pack {pack}: expected records or stream", 2)
-    with one_line(DataError):
+    with exit_on(DataError):
         task = Tokenization(
             _input(files, from_, text_field, skip_invalid),
             tokenizer.absolute(),
@@ -227,7 +227,7 @@ def train_tokenizer(
         raise fail(f"--kind {kind}: expected bpe or sentencepiece", 2)
     if template and template not in BUILT_IN:
         raise fail(f"--template {template}: expected {', '.join(BUILT_IN)}", 2)
-    with one_line(DataError):
+    with exit_on(DataError):
         given = _input(files, from_, text_field, skip_invalid)
         _report(train(given, output, kind, vocab_size, special or [], BUILT_IN.get(template, "")), as_json)
 
@@ -256,7 +256,7 @@ def inspect(
 
     from isthmus_formats.data.inspect import inspect as run
 
-    with one_line(DataError):
+    with exit_on(DataError):
         facts, shown = run(_input([file], from_, text_field, skip_invalid), samples, tokenizer, template)
     if as_json:
         rows = [{"title": each.title, "parts": [part._asdict() for part in each.parts]} for each in shown]

@@ -52,7 +52,7 @@ class Convention:
         return not self._unaligned and self._met[_SAME] == self._judged[_SAME]
 
     def facts(self) -> dict[str, str]:
-        """Return what the labels are, in words; nothing if there are none."""
+        """Return a description of the labels; nothing if there are none."""
         if not self._stored:
             return {}
         return {"labels": self._unaligned_text() or self._aligned_text()}

@@ -1,4 +1,4 @@
-"""Records: what every form of a data set is converted to and from."""
+"""Records: the common form between all forms of data sets."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -50,7 +50,7 @@ Row = Mapping[str, Any]
 
 
 def kind_of(value: object) -> str:
-    """Return what a JSON value is, for messages."""
+    """Return the name of the type of a JSON value, for messages."""
     return "null" if value is None else f"a {type(value).__name__}"
 
 

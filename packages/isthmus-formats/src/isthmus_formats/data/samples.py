@@ -1,4 +1,4 @@
-"""Samples: what a model is trained on."""
+"""Training samples: token numbers, and which of them are trained on."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def of_labels(ids: npt.ArrayLike, labels: npt.ArrayLike | None, lengths: npt.Arr
     Raises:
         ValueError: a field is not a list of integers of 32 bits, or the records have more tokens than the sample.
     """
-    ids = integers(ids, "input_ids")
-    records = np.array([len(ids)], np.int32) if lengths is None else integers(lengths, "seq_lengths")
+    ids = to_int32(ids, "input_ids")
+    records = np.array([len(ids)], np.int32) if lengths is None else to_int32(lengths, "seq_lengths")
     if records.min(initial=0) < 0 or records.sum(dtype=np.int64) > len(ids):
         raise ValueError(f"seq_lengths {records.tolist()} of {len(ids)} tokens")
     stored = mask = None
     if labels is not None:
-        stored = integers(labels, "labels")
+        stored = to_int32(labels, "labels")
         mask = stored != IGNORED if len(stored) == len(ids) else np.zeros(len(ids), np.bool_)
     return Sample(ids, mask, records[records != 0], stored)
 
 
-def integers(values: npt.ArrayLike, name: str) -> Ids:
-    """Return numbers of a file as 32 bits.
+def to_int32(values: npt.ArrayLike, name: str) -> Ids:
+    """Convert the numbers of a file to int32.
 
     Raises:
         ValueError: they are not a list of integers, or one does not fit.

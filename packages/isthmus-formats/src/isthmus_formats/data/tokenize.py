@@ -81,12 +81,12 @@ class Tokenization:
         for (index, record), text, places, encoding in zip(records, texts, spans, encodings, strict=True):
             ids = np.array(encoding.ids, np.int32)
             mask = trained_mask(encoding, places) if self.masked else np.ones(len(ids), np.bool_)
-            self._add(result, index, record, *self._framed(ids, mask))
+            self._add(result, index, record, *self._add_special_tokens(ids, mask))
             digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
             result.arrays["hashes"].append(np.frombuffer(digest, np.uint64))
         return result
 
-    def _framed(self, ids: Ids, mask: Mask) -> tuple[Ids, Mask]:
+    def _add_special_tokens(self, ids: Ids, mask: Mask) -> tuple[Ids, Mask]:
         id_of = tokenizers.load(self.tokenizer).id_of
         before = [id_of("bos_token") or 0] * self.prepend_bos
         after = [id_of("eos_token") or 0] * self.append_eos

@@ -23,7 +23,7 @@ _SHOWN = 8  # functions of a chain, and others of a file
 
 
 class Reason(NamedTuple):
-    """Why a function does not run on the target."""
+    """The reason why a function does not run on the target."""
 
     subject: str
     code: str

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus_migrate.analyse.cpp_tokens import Of, Stream, Token
+from isthmus_migrate.analyse.cpp_tokens import Stream, Token, TokenKind
 
 
 class Arity(NamedTuple):
@@ -93,7 +93,7 @@ _NOT_FUNCTIONS = frozenset(
 )
 _BETWEEN = frozenset(("const", "noexcept", "override", "final", "&"))  # a parameter list and its body
 _PYTORCH = re.compile(r"(torch|at|c10|ATen)(/|$)")
-_NAMING = frozenset((Of.NAME, Of.INCLUDE))
+_NAMING = frozenset((TokenKind.NAME, TokenKind.INCLUDE))
 _PYBIND = frozenset(("PYBIND11_MODULE",))
 _LIBRARY = re.compile(r"TORCH_LIBRARY(_FRAGMENT|_EXPAND)?$")
 _IMPL = re.compile(r"TORCH_LIBRARY_IMPL(_EXPAND)?$")
@@ -110,11 +110,11 @@ def read(text: str) -> Unit:
             functions.append(_function(stream, name, at, start, end, kernel))
         else:
             bindings += block
-    headers = [each for each in stream if each.of is Of.INCLUDE and _CUDA_HEADER.match(each.text)]
+    headers = [each for each in stream if each.of is TokenKind.INCLUDE and _CUDA_HEADER.match(each.text)]
     tensors = any(each.of in _NAMING and _PYTORCH.match(each.text) for each in stream)
     unit = Unit(functions, bindings, list(_launches(stream)), headers, list(_ptx(stream)), tensors)
     for each in stream:
-        if each.of is Of.DEFINE:
+        if each.of is TokenKind.DEFINE:
             _add_macro(unit, each)
     return unit
 
@@ -122,7 +122,7 @@ def read(text: str) -> Unit:
 def _add_macro(unit: Unit, define: Token) -> None:
     """Record a macro as a function, so that its launches count where it is used."""
     stream = Stream(define.text, define.line)
-    if not stream or stream[0].of is not Of.NAME:
+    if not stream or stream[0].of is not TokenKind.NAME:
         return
     macro = _function(stream, stream[0].text, 0, 1, len(stream), kernel=False)
     if macro.words:
@@ -136,11 +136,11 @@ def _definitions(stream: Stream) -> Iterator[tuple[str, int, int, int, bool]]:
     index, kernel = 0, False
     while index < len(stream) - 1:
         of, text, _ = stream[index]
-        if of is Of.SIGN and text in ";{}":
+        if of is TokenKind.SIGN and text in ";{}":
             kernel = False
         elif text == "__global__":
             kernel = True
-        elif of is Of.NAME and text not in _NOT_FUNCTIONS and stream[index + 1].text == "(":
+        elif of is TokenKind.NAME and text not in _NOT_FUNCTIONS and stream[index + 1].text == "(":
             at = index + 1
             body = _body(stream, stream.find_closing(at) + 1)
             if body is not None:
@@ -159,7 +159,7 @@ def _body(stream: Stream, index: int) -> int | None:
 
 def _function(stream: Stream, name: str, at: int, start: int, end: int, kernel: bool) -> Function:
     body = stream[start:end]
-    words = frozenset(each.text for each in body if each.of is Of.NAME)
+    words = frozenset(each.text for each in body if each.of is TokenKind.NAME)
     cuda = kernel or any(each.text == "<<<" for each in body) or any(map(_CUDA_WORD.match, words))
     last = stream[min(end, len(stream) - 1)].line
     return Function(name, stream[at].line, last, kernel, _parameters(stream, at), words, cuda)
@@ -173,7 +173,7 @@ def _parameters(stream: Stream, at: int) -> Arity:
 
 def _launches(stream: Stream) -> Iterator[Launch]:
     for index, each in enumerate(stream):
-        if each.text == "<<<" and each.of is Of.SIGN:
+        if each.text == "<<<" and each.of is TokenKind.SIGN:
             yield Launch(_name_before(stream, index), each.line)
 
 
@@ -181,16 +181,16 @@ def _name_before(stream: Stream, index: int) -> str:
     """Return the name before ``<<<``, skipping template arguments."""
     depth = 0
     for each in reversed(stream[max(0, index - 60) : index]):
-        if each.of is Of.SIGN and each.text in "<>":
+        if each.of is TokenKind.SIGN and each.text in "<>":
             depth += (each.text == ">") - (each.text == "<")
-        elif each.of is Of.NAME and not depth:
+        elif each.of is TokenKind.NAME and not depth:
             return each.text
     return "?"
 
 
 def _ptx(stream: Stream) -> Iterator[Token]:
     for index, each in enumerate(stream):
-        if each.text in ("asm", "__asm__") and each.of is Of.NAME:
+        if each.text in ("asm", "__asm__") and each.of is TokenKind.NAME:
             following = stream[index + 1 : index + 3]
             if any(token.text == "(" for token in following):
                 yield each
@@ -240,13 +240,13 @@ def _chained(stream: Stream, start: int, index: int, variable: str) -> bool:
 
 def _text(parts: list[list[Token]]) -> str:
     """Return the first string of the first argument, also inside a macro."""
-    return next((each.text for part in parts[:1] for each in part if each.of is Of.STRING), "")
+    return next((each.text for part in parts[:1] for each in part if each.of is TokenKind.STRING), "")
 
 
 def _binding(
     module: str, found: str, library: bool, parts: list[list[Token]], keys: frozenset[str], line: int
 ) -> Binding:
-    names = [each.text for part in parts[1:] for each in part if each.of is Of.NAME]
+    names = [each.text for part in parts[1:] for each in part if each.of is TokenKind.NAME]
     own = frozenset(each.lstrip("k") for each in names if each.lstrip("k") in ("CUDA", "CPU", "Meta"))
     function = _implementation(parts[-1]) if len(parts) > 1 else ""
     if not library:
@@ -269,7 +269,7 @@ def _implementation(part: list[Token]) -> str:
     """Return f for ``&ns::f``, ``TORCH_FN(f)``, ``wrap<f>`` or ``f``; "" for a lambda."""
     if any(each.text == "[" for each in part):
         return ""
-    names = [each.text for each in part if each.of is Of.NAME]
+    names = [each.text for each in part if each.of is TokenKind.NAME]
     return names[-1] if names else ""
 
 

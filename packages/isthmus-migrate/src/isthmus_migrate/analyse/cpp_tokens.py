@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Of(enum.Enum):
+class TokenKind(enum.Enum):
     """Kind of a token."""
 
     NAME = "name"
@@ -24,7 +24,7 @@ class Of(enum.Enum):
 class Token(NamedTuple):
     """A token; lines count from 1."""
 
-    of: Of
+    of: TokenKind
     text: str
     line: int
 
@@ -45,14 +45,14 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _OF = {
-    "include": Of.INCLUDE,
-    "define": Of.DEFINE,
-    "raw": Of.STRING,
-    "string": Of.STRING,
-    "character": Of.STRING,
-    "name": Of.NAME,
-    "number": Of.NUMBER,
-    "sign": Of.SIGN,
+    "include": TokenKind.INCLUDE,
+    "define": TokenKind.DEFINE,
+    "raw": TokenKind.STRING,
+    "string": TokenKind.STRING,
+    "character": TokenKind.STRING,
+    "name": TokenKind.NAME,
+    "number": TokenKind.NUMBER,
+    "sign": TokenKind.SIGN,
 }
 _OPEN = frozenset("([{")
 _CLOSE = frozenset(")]}")
@@ -82,7 +82,7 @@ class Stream(list[Token]):
         parts: list[list[Token]] = [[]]
         depth = 0
         for token in self[opening + 1 : self.find_closing(opening)]:
-            if token.of is Of.SIGN:
+            if token.of is TokenKind.SIGN:
                 depth += (token.text in _OPEN) - (token.text in _CLOSE)
                 depth += (token.text == "<") - (token.text == ">" and depth > 0)
                 if token.text == "," and depth == 0:
@@ -107,8 +107,8 @@ def _pairs(stream: list[Token]) -> dict[int, int]:
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for index, (of, text, _) in enumerate(stream):
-        if of is Of.SIGN and text in _OPEN:
+        if of is TokenKind.SIGN and text in _OPEN:
             opened.append(index)
-        elif of is Of.SIGN and text in _CLOSE and opened:
+        elif of is TokenKind.SIGN and text in _CLOSE and opened:
             pairs[opened.pop()] = index
     return pairs

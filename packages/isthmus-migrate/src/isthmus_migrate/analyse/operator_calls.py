@@ -88,7 +88,7 @@ def judge(project: Project) -> Iterator[Finding]:
             if (code := kernel.get(name)) and (code != "IM408" or name not in facts.kernels):
                 yield _launch(call, code)  # a Triton kernel of the same file is listed there
         for call in facts.calls:
-            if operator := known.called(call):
+            if operator := known.find_operator(call):
                 yield _call(call, operator)
 
 
@@ -106,7 +106,7 @@ class _Operators:
         self._modules = {facts.module for facts in found}
         self._packages = {name.rpartition(".")[0] for name in self._modules}
 
-    def called(self, call: Call) -> Operator | None:
+    def find_operator(self, call: Call) -> Operator | None:
         """Return the operator that a call refers to."""
         if call.name.startswith(_OPS):
             namespace, name = (*call.name.removeprefix(_OPS).split("."), "")[:2]

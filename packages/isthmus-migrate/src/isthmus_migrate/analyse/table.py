@@ -10,7 +10,7 @@ from rich.text import Text
 
 from isthmus_common.text import count
 from isthmus_migrate.analyse.engine import Report
-from isthmus_migrate.rules.cuda_heart import verdict
+from isthmus_migrate.rules.cuda_only_file import verdict
 from isthmus_migrate.source.findings import Finding, Severity
 
 _MOST_PLACES = 3

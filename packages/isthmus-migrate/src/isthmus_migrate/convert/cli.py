@@ -65,7 +65,7 @@ def convert(
     from isthmus_migrate.convert.log import as_json, print_log
     from isthmus_migrate.convert.project import Request
 
-    if said := arguments.mistake(paths, target, fail_on) or _mistake(paths, output, log):
+    if said := arguments.mistake(paths, target, fail_on) or _describe_mistake(paths, output, log):
         raise fail(said, 2)
     paths = _resolve_links(paths)
     layout = style.find_style(folder_of(paths))
@@ -75,7 +75,7 @@ def convert(
     )
     converted = _convert_paths(paths, request)
     try:
-        if write and (said := _cannot_be_written(converted)):
+        if write and (said := _describe_unwritable(converted)):
             raise fail(said)
         if output is not None or not write:
             _print_patch(paths, converted, output)
@@ -87,14 +87,14 @@ def convert(
         raise fail(f"{error.filename}: {error.strerror}; give a writable path") from None
     if layout.problem and any(each.changes for each in converted):
         say(layout.problem)
-    if said := _too_long(converted, layout):
+    if said := _describe_long_lines(converted, layout):
         say(said)
     print_log(converted, "changed" if write else "to change")
     if reach([finding for each in converted for finding in each.findings], fail_on):
         raise typer.Exit(1)
 
 
-def _mistake(paths: Sequence[Path], output: Path | None, log: Path | None) -> str:
+def _describe_mistake(paths: Sequence[Path], output: Path | None, log: Path | None) -> str:
     """Return the error in the files to write in one line, or ""."""
     if output is not None and log is not None and output.resolve() == log.resolve():
         return f"--log {log}: same file as --output; give another file"
@@ -160,7 +160,7 @@ def _print_patch(paths: Sequence[Path], converted: Sequence[Converted], output: 
         sys.stdout.buffer.flush()
 
 
-def _too_long(converted: Sequence[Converted], layout: Style) -> str:
+def _describe_long_lines(converted: Sequence[Converted], layout: Style) -> str:
     """Return the changed lines that a person has to wrap, in one line, or ""."""
     texts = (
         (each.name, each.before.decode(errors="replace"), each.after.decode(errors="replace"))
@@ -175,7 +175,7 @@ def _too_long(converted: Sequence[Converted], layout: Style) -> str:
     )
 
 
-def _cannot_be_written(converted: Sequence[Converted]) -> str:
+def _describe_unwritable(converted: Sequence[Converted]) -> str:
     """Return why a file cannot be written, in one line, or ""; checked before any is changed."""
     for path in (each.path for each in converted if each.changes):
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from isthmus_common.text import count
 from isthmus_migrate.convert.project import Converted
-from isthmus_migrate.rules.cuda_heart import verdict
+from isthmus_migrate.rules.cuda_only_file import verdict
 from isthmus_migrate.rules.registry import all_rules
 from isthmus_migrate.source import mps, versions
 from isthmus_migrate.source.findings import LEFT, Finding, Severity

@@ -41,7 +41,7 @@ class Style(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """Why changed lines are not formatted, in one line, or ""."""
+        """The reason why changed lines are not formatted, in one line, or ""."""
         if not self.formatter or self.command:
             return ""
         return (

@@ -260,13 +260,13 @@ def _compare_arguments(gatherer: Expressions, call: ast.Call, receiver: str, res
     return result
 
 
-def _added(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
+def _add(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.add("--device", default="cuda")`` of configargparse, or the ``add`` of a set."""
     is_option = bool(call.args) and text(call.args[0]).startswith("-")
     return (_argument if is_option else _append)(gatherer, call, receiver, result)
 
 
-def _begins(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
+def _compare_ends(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Compare the object with the arguments."""
     gatherer.flow(receiver, result)
     return result
@@ -285,13 +285,13 @@ KNOWN_METHODS: dict[str, MethodHandler] = {
     "keys": _keys,
     "update": _update,
     **dict.fromkeys("append extend insert appendleft".split(), _append),
-    "add": _added,
+    "add": _add,
     **dict.fromkeys("assertEqual assertNotEqual assertEquals".split(), _compare_arguments),
     "format": _format,
     "join": _join,
     "add_argument": _argument,
     "set_defaults": _defaults,
     **dict.fromkeys("parse_args parse_known_args".split(), _return_parsed),
-    **dict.fromkeys("startswith endswith __eq__".split(), _begins),
+    **dict.fromkeys("startswith endswith __eq__".split(), _compare_ends),
     **dict.fromkeys(_SAYING.split(), _word),
 }

@@ -75,8 +75,8 @@ def unconditional_cuda_calls(
     for function, names in runs.items():
         for name in names:
             callers[name].add(function)
-    hearts = (name for name in sorted(callers) if runs_cuda(name) or is_below(name, built))
-    chains: dict[str, tuple[str, ...]] = {name: (name,) for name in hearts}
+    to_port = (name for name in sorted(callers) if runs_cuda(name) or is_below(name, built))
+    chains: dict[str, tuple[str, ...]] = {name: (name,) for name in to_port}
     queue = list(chains)
     for name in queue:
         for caller in sorted(callers.get(name, ())):

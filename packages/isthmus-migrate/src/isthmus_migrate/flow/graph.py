@@ -94,7 +94,7 @@ class Graph:
         }
         return {slot: decoded[bits] for (slot, path), bits in found.items() if not path}
 
-    def leading(self, nodes: Iterable[Node]) -> set[Node]:
+    def nodes_leading_to(self, nodes: Iterable[Node]) -> set[Node]:
         """Return the nodes whose values get to some nodes by certain flows, and these."""
         return set(self._reach(dict.fromkeys(nodes, ""), self._back, True, _SHALLOW))
 

@@ -51,7 +51,7 @@ def check(evidence: Evidence, files: Sequence[File]) -> Checked:
     )
 
 
-def narrowed(file: File, around: Surroundings, evidence: Evidence) -> Surroundings:
+def add_verdicts(file: File, around: Surroundings, evidence: Evidence) -> Surroundings:
     """Return the surroundings of a file with the verdicts of a record.
 
     Args:

@@ -32,7 +32,7 @@ class Solution(Joined):
         sources = [self._slot(each) for facts in self.facts for each in facts.sources]
         self._given = graph.forward(sources), graph.forward(sources, certain=False)
         self._words = graph.forward([WORD])
-        self._met_by_words = graph.leading(self._words)
+        self._met_by_words = graph.nodes_leading_to(self._words)
         self._unread = {self._slot(each) for facts in self.facts for each in facts.unread}
         self._others = frozenset[str]().union(*(facts.others for facts in self.facts))
         self._verdicts = {slot: self._string(slot) for slot in self._strings()}

@@ -16,7 +16,7 @@ from isthmus_migrate.flow.facts import Facts
 from isthmus_migrate.flow.gather import gather
 from isthmus_migrate.flow.job_scripts import find_submitted_names
 from isthmus_migrate.flow.mock_effects import Steering
-from isthmus_migrate.flow.run_record import narrowed
+from isthmus_migrate.flow.run_record import add_verdicts
 from isthmus_migrate.flow.solve import Solution
 from isthmus_migrate.source import constants
 from isthmus_migrate.source.cuda_only import CUDA_SOURCE, INDUCTOR, is_below, is_for_cuda_only, runs_cuda
@@ -86,7 +86,7 @@ def study(
     around = surroundings(solution, request, taken, settings)
     if request.evidence is not None:
         named = {each.name: each for each in files}
-        around = {name: narrowed(named[name], each, request.evidence) for name, each in around.items()}
+        around = {name: add_verdicts(named[name], each, request.evidence) for name, each in around.items()}
     around |= dict.fromkeys((name for part in found for name in part.too_deep), TOO_DEEP)
     return around, solution
 

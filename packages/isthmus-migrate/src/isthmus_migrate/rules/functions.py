@@ -73,7 +73,9 @@ class FunctionRule(Rule):
             if self.positional or entry.becomes.startswith("torch.accelerator."):
                 without_keywords(draft, call)
         add_guard(draft, call, entry)
-        return self.automatic_change(call, name, "belongs to CUDA", advised(module, call, entry), draft)
+        return self.automatic_change(
+            call, name, "belongs to CUDA", describe_replacement(module, call, entry), draft
+        )
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
         """Yield the finding of a name that is read but not called."""
@@ -94,7 +96,7 @@ class FunctionRule(Rule):
             yield self.automatic_change(node, name, "belongs to CUDA", f"becomes {entry.becomes}", draft)
 
 
-def advised(module: Module, node: ast.AST, entry: CudaName) -> str:
+def describe_replacement(module: Module, node: ast.AST, entry: CudaName) -> str:
     """Return what a name becomes, in words, and whether MPS lacks it where it may be called on MPS."""
     if entry.guard is Guard.CUDA:
         return "is called on CUDA only"

@@ -3,7 +3,7 @@
 import ast
 
 from isthmus_migrate.rules.draft import OR, Draft
-from isthmus_migrate.rules.functions import FunctionRule, add_guard, advised, needs_guard
+from isthmus_migrate.rules.functions import FunctionRule, add_guard, describe_replacement, needs_guard
 from isthmus_migrate.source.assignments import fields
 from isthmus_migrate.source.cuda_branches import rejects
 from isthmus_migrate.source.cuda_names import CAPABILITY, CudaName, Guard
@@ -42,7 +42,7 @@ class Properties(FunctionRule):
         if not isinstance(field, ast.Attribute) and (others := fields(module, call) - _ON_CPU.keys()):
             return self._keep_cuda_fields(module, call, ", ".join(sorted(others)))
         if not isinstance(field, ast.Attribute):  # without an accelerator it raises, as before
-            advice = f"{advised(module, call, entry)}; its fields differ between accelerators"
+            advice = f"{describe_replacement(module, call, entry)}; its fields differ between accelerators"
             draft = Draft(module).replace(call.func, _PROPERTIES)
             return self.automatic_change(
                 call, "torch.cuda.get_device_properties", "belongs to CUDA", advice, draft
@@ -81,7 +81,9 @@ class Properties(FunctionRule):
         add_guard(draft, field, entry)
         if not draft.edits:
             return self.already_portable(module, call, subject, "is called on CUDA only", "stays")
-        return self.automatic_change(call, subject, "belongs to CUDA", advised(module, call, entry), draft)
+        return self.automatic_change(
+            call, subject, "belongs to CUDA", describe_replacement(module, call, entry), draft
+        )
 
     def _keep_cuda_fields(self, module: Module, call: ast.Call, names: str) -> Finding:
         """Return the finding of properties with fields of CUDA's, which stay."""

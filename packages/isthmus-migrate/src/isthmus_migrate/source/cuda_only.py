@@ -39,7 +39,11 @@ def asks_cuda(name: str) -> bool:
 
 def is_for_cuda_only(name: str) -> bool:
     """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
-    if name == CUDA_SOURCE or asks_cuda(name) or is_below(name, (*_CUDA_PACKAGES, *_LANGUAGES, *_HEARTS)):
+    if (
+        name == CUDA_SOURCE
+        or asks_cuda(name)
+        or is_below(name, (*_CUDA_PACKAGES, *_LANGUAGES, *_ENGINE_PACKAGES))
+    ):
         return True
     while name.startswith("torch."):
         known = look_up(name)
@@ -50,11 +54,11 @@ def is_for_cuda_only(name: str) -> bool:
 
 
 # Packages whose buffers, engines and kernels a program is written around; others have a counterpart elsewhere.
-_HEARTS = (
+_ENGINE_PACKAGES = (
     "cupy", "cupyx", "numba.cuda", "polygraphy", "pycuda", "pynvrtc", "tensorrt", "torch2trt",
     "torch.cuda._annotate_cuda_graph_trace", "torch.cuda._graph_annotations",
 )  # fmt: skip
-_HEART_NAMES = frozenset(
+_ENGINE_NAMES = frozenset(
     [
         "kernels.get_kernel", "torch._scaled_mm", "torch.cuda._compile_kernel", "torch.cuda.ExternalStream",
         "torch.cuda.GreenContext", "torch.cuda.MemPool", "torch.cuda.use_mem_pool",
@@ -62,10 +66,12 @@ _HEART_NAMES = frozenset(
 )  # fmt: skip
 
 
-def is_heart(name: str) -> bool:
+def makes_cuda_only(name: str) -> bool:
     """Whether code that uses a dotted name is for CUDA as a whole: graphs, kernels, engines and their memory."""
     return (
-        is_graph(name) or name in _HEART_NAMES or any(f"{name}.".startswith(f"{each}.") for each in _HEARTS)
+        is_graph(name)
+        or name in _ENGINE_NAMES
+        or any(f"{name}.".startswith(f"{each}.") for each in _ENGINE_PACKAGES)
     )
 
 
@@ -77,7 +83,7 @@ def is_graph(name: str) -> bool:
 
 def runs_cuda(name: str) -> bool:
     """Whether a function that uses a dotted name runs, or is, code for NVIDIA's GPUs."""
-    return is_heart(name) or name == CUDA_SOURCE or is_of_kernels(name)
+    return makes_cuda_only(name) or name == CUDA_SOURCE or is_of_kernels(name)
 
 
 def is_of_kernels(name: str) -> bool:

@@ -20,7 +20,7 @@ from isthmus_migrate.source.cuda_branches import (
     keeps_cuda,
     places_on_device,
 )
-from isthmus_migrate.source.cuda_only import is_below, is_graph, is_heart
+from isthmus_migrate.source.cuda_only import is_below, is_graph, makes_cuda_only
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
 from isthmus_migrate.source.registrations import is_for_cuda
@@ -96,14 +96,14 @@ def _uses(module: Module) -> Iterator[tuple[ast.AST, str]]:
         if isinstance(module.parents[node], ast.Attribute) or not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
             continue
         name = module.names.qualified(node) or ""
-        if (is_heart(name) or is_below(name, module.around.project.built)) and not _is_annotation(
+        if (makes_cuda_only(name) or is_below(name, module.around.project.built)) and not _is_annotation(
             module, node
         ):
             yield node, name
     imports: list[ast.Import | ast.ImportFrom] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
     for imported in imports:
         first = getattr(imported, "module", None) or imported.names[0].name
-        if is_heart(first) and module.nearest(imported, *FUNCTIONS):
+        if makes_cuda_only(first) and module.nearest(imported, *FUNCTIONS):
             yield imported, first
     for call in module.of(ast.Call):
         if kernel := launched_kernel(module, call):
@@ -198,7 +198,7 @@ def _is_for_cuda(module: Module, node: ast.AST, found: Mapping[ast.AST, Region])
         return False
     name = module.names.qualified(node) or ""
     return (
-        is_heart(name)
+        makes_cuda_only(name)
         or name in module.around.project.cuda_code
         or is_below(name, module.around.project.built)
     )

@@ -55,7 +55,7 @@ def code(function: Any, source: Any) -> Any:
         except (SyntaxError, ValueError):
             return to_exact_str(source)  # for the error of Python itself
         _code[key] = compile(
-            tree, "<string>", key[1], source_text.inherited(sys._getframe(1)), dont_inherit=True
+            tree, "<string>", key[1], source_text.inherited_flags(sys._getframe(1)), dont_inherit=True
         )
     return _code[key]
 
@@ -65,7 +65,7 @@ def compile_text(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     if function is not builtins.compile:
         return function(*args, **kwargs)
     if len(args) == 3 and not kwargs:
-        flags = source_text.inherited(sys._getframe(1))
+        flags = source_text.inherited_flags(sys._getframe(1))
         if type(args[0]) is Traced:
             try:
                 return compile(_tree(*args), *args[1:], flags, dont_inherit=True)

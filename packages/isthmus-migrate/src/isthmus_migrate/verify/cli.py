@@ -82,7 +82,7 @@ def verify(
 
     given = [*([script] if module and script else []), *(arguments or ())]
     path = _file_of(module) if module else _script(script)
-    if said := _mistake(shim, device, target, ddp) or _not_here(target, device):
+    if said := _describe_mistake(shim, device, target, ddp) or _not_here(target, device):
         raise fail(said, 2)
     ranks = nproc or (2 if ddp else 1)
     task = session.Task(path, given, folder, steps, shim, target, ddp, ranks, seed, timeout, module)
@@ -125,7 +125,7 @@ def _file_of(module: str) -> Path:
     raise fail(f"-m {module}: no such module here; change to the folder that contains {package}", 2)
 
 
-def _mistake(shim: bool, device: str, target: str, ddp: bool) -> str:
+def _describe_mistake(shim: bool, device: str, target: str, ddp: bool) -> str:
     """Return the error in the options in one line, or ""."""
     if target and target not in TARGETS:
         return f"--target {target}: unknown target; expected one of {', '.join(TARGETS)}"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from isthmus_migrate.verify import file_comparison, text_comparison
+from isthmus_migrate.verify.limits import EXACT, Reference, limits, relative_difference
 from isthmus_migrate.verify.record import Record
 from isthmus_migrate.verify.run import Run
-from isthmus_migrate.verify.scale import EXACT, Reference, limits, relative_difference
 from isthmus_migrate.verify.tally import VARYING, Comparison, Tally, add_arrays
 
 SPREAD = 2e-5  # relative, in float32, if ranks sum in another order than one process

@@ -11,8 +11,8 @@ import numpy as np
 
 from isthmus_migrate.verify import text_comparison
 from isthmus_migrate.verify.answers import Answers, answers
+from isthmus_migrate.verify.limits import Array, Reference
 from isthmus_migrate.verify.run import Run
-from isthmus_migrate.verify.scale import Array, Reference
 from isthmus_migrate.verify.tally import Comparison, Tally, add_arrays
 
 _LARGEST = 1 << 30  # bytes of a file to compare

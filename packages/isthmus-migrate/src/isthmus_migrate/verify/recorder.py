@@ -51,12 +51,12 @@ class Recorder:
     """
 
     def __init__(self, folder: Path, request: Request) -> None:
-        from isthmus_migrate.verify.lines import Lines
+        from isthmus_migrate.verify.line_tracer import LineTracer
 
         self._folder = folder
         self._request = request
         self._record = Record()
-        self._lines = Lines(request.watched)
+        self._lines = LineTracer(request.watched)
         self._optimizers: list[Any] = []
         self._moments: list[float] = []
         self._process = os.getpid()

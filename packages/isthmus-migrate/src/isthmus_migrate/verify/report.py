@@ -11,8 +11,8 @@ from rich.table import Table
 from isthmus_common.tables import plain_table
 from isthmus_common.text import count
 from isthmus_common.units import GIB
+from isthmus_migrate.verify.limits import MULTIPLE
 from isthmus_migrate.verify.run import Run
-from isthmus_migrate.verify.scale import MULTIPLE
 from isthmus_migrate.verify.session import Task, Verdict
 
 _SHOWN = 20  # residual references

@@ -8,10 +8,10 @@ from isthmus_migrate.convert import project
 from isthmus_migrate.rules.data_parallel import DataParallel
 from isthmus_migrate.verify import scratch
 from isthmus_migrate.verify.compare import compare, compare_spread
+from isthmus_migrate.verify.limits import MULTIPLE, Reference
 from isthmus_migrate.verify.omissions import left_out
 from isthmus_migrate.verify.record import Request
 from isthmus_migrate.verify.run import Run, Runner, Side
-from isthmus_migrate.verify.scale import MULTIPLE, Reference
 from isthmus_migrate.verify.scratch import Converted
 from isthmus_migrate.verify.tally import Comparison
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from isthmus_common.text import count
-from isthmus_migrate.verify.scale import EXACT, MEANINGLESS, Array, common_effect, distance
+from isthmus_migrate.verify.limits import EXACT, MEANINGLESS, Array, common_effect, distance
 
 _DROWNED = "with rounding noise as large as the value"
 VARYING = "varying between the original and its run with rounding noise"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isthmus_migrate.verify.answers import Answers, answers
+from isthmus_migrate.verify.limits import EXACT, MEANINGLESS, MULTIPLE, Reference, relative_difference
 from isthmus_migrate.verify.run import Run
-from isthmus_migrate.verify.scale import EXACT, MEANINGLESS, MULTIPLE, Reference, relative_difference
 from isthmus_migrate.verify.tally import CHANGING, VARYING, Comparison, Tally
 from isthmus_migrate.verify.uniform import Line, split, uniform
 

@@ -45,7 +45,7 @@ ACCELERATOR: dict[str, str] = {}
 
 
 def reason(name: str) -> str:
-    """Why ``torch.chip.<name>`` does not exist; "" for unknown names."""
+    """Return why ``torch.chip.<name>`` does not exist; "" for unknown names."""
     return (
         NAMES.get(name)
         or MODULES.get(name)

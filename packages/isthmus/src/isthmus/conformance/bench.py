@@ -142,7 +142,7 @@ def prepare_kernel(device: Device, plan: Plan) -> Iterator[Callable[[int], None]
     device.write(base, plan.image.bytes(0))
     context, kept = make_context(device.index, 0, 1, workspace, explained)
     frame = plan.frame(base + shift, device.dlpack_device)
-    call = frame.bound(plan.kernel, context, explained)
+    call = frame.prepare_call(plan.kernel, context, explained)
 
     def body(calls: int) -> None:
         for _ in range(calls):

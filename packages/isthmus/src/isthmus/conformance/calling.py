@@ -63,7 +63,7 @@ _CALL = ctypes.CFUNCTYPE(
 )
 
 
-class Placed(NamedTuple):
+class DeviceTensor(NamedTuple):
     """A tensor in device memory: address of its first element (0 if empty), dtype, sizes, strides."""
 
     address: int
@@ -93,8 +93,8 @@ class Frame:
         self._kept: list[Any] = []
 
     def push(self, value: Any) -> None:
-        """Add an argument: Placed, number, text, None, or a list of those (its length, then its items)."""
-        if isinstance(value, (list, tuple)) and not isinstance(value, Placed):
+        """Add an argument: DeviceTensor, number, text, None, or a list of those (its length, then its items)."""
+        if isinstance(value, (list, tuple)) and not isinstance(value, DeviceTensor):
             self._items.append(Any_(_INT, 0, _Union(v_int64=len(value))))
             for item in value:
                 self.push(item)
@@ -104,7 +104,7 @@ class Frame:
     def _item(self, value: Any) -> Any_:
         if value is None:
             return Any_(_NONE)
-        if isinstance(value, Placed):
+        if isinstance(value, DeviceTensor):
             tensor = self._tensor(value)
             return Any_(_TENSOR, 0, _Union(v_ptr=ctypes.addressof(tensor)))
         if isinstance(value, bool):
@@ -117,7 +117,7 @@ class Frame:
         self._kept.append(text)
         return Any_(_TEXT, 0, _Union(v_ptr=ctypes.addressof(text)))
 
-    def _tensor(self, placed: Placed) -> DLTensor:
+    def _tensor(self, placed: DeviceTensor) -> DLTensor:
         integers = _integers(max(len(placed.shape), 1))
         sizes, strides = integers(*placed.shape), integers(*placed.strides)
         tensor = DLTensor(
@@ -135,9 +135,11 @@ class Frame:
         Raises:
             KernelError: the kernel returned an error status, or raised.
         """
-        self.bound(operator, context, explained)()
+        self.prepare_call(operator, context, explained)()
 
-    def bound(self, operator: LoadedOperator, context: Context, explained: list[str]) -> Callable[[], None]:
+    def prepare_call(
+        self, operator: LoadedOperator, context: Context, explained: list[str]
+    ) -> Callable[[], None]:
         """Prepare a call for repetition while the frame exists; arguments and errors as in :meth:`call`."""
         arguments = (Any_ * (len(self._items) + 1))(Any_(_INT), *self._items)
         arguments[0].v_int64 = ctypes.addressof(context)

@@ -63,7 +63,7 @@ class Device:
     def allocate(self, nbytes: int) -> int:
         """Allocate nbytes > 0 bytes. Raises DriverCallError, with OUT_OF_MEMORY if memory ran out."""
         self._make_current()
-        address = self.driver.made("memory_allocate", nbytes)
+        address = self.driver.result_of("memory_allocate", nbytes)
         self._allocations.add(address)
         return address
 
@@ -95,7 +95,7 @@ class Device:
     def new_stream(self) -> int:
         """Create a stream and return its handle."""
         self._make_current()
-        stream = self.driver.made("stream_create", 0)
+        stream = self.driver.result_of("stream_create", 0)
         self._streams.add(stream)
         return stream
 

@@ -143,7 +143,7 @@ class Executor:
         verdicts = [
             (slot.label, judge(slot.view(first), expected, case.tolerance)) for slot, expected in plan.targets
         ]
-        intruded = plan.image.intruded(before, first)
+        intruded = plan.image.describe_intrusion(before, first)
         problems = [problem, intruded]
         second, problem = self._call_on_stream(
             plan, plan.image.bytes(POISONS[1]), _SEEDS[0], protect=not intruded
@@ -183,7 +183,7 @@ class Executor:
                         f"{slot.label}, with {out.label} in the memory of {source.label}: {wrong} elements differ "
                         "from a call with separate memory"
                     )
-            problems.append(plan.image.intruded(before, after, source))
+            problems.append(plan.image.describe_intrusion(before, after, source))
         return problems
 
     def _examine_seed(self, plan: Plan, first: Array) -> list[str]:
@@ -336,7 +336,7 @@ class Executor:
             if self._staging:
                 driver.host_free(self._staging)
             self._staged = max(nbytes, 1 << 20)
-            self._staging = driver.made("host_allocate", self._staged)
+            self._staging = driver.result_of("host_allocate", self._staged)
         return np.frombuffer(memory_at(self._staging, nbytes), np.uint8)
 
 

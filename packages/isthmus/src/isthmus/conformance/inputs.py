@@ -45,5 +45,5 @@ def watch(device: Device, image: Image, address: int, before: Array) -> str:
     while image.inputs and device.driver.status("stream_query", 0) == Status.NOT_READY:
         device.read_into(during[inputs], address + inputs.start)
         if not np.array_equal(during[inputs], before[inputs]):
-            return f"{image.intruded(before, during)} (during the call)"
+            return f"{image.describe_intrusion(before, during)} (during the call)"
     return ""

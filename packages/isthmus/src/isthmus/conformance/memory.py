@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.conformance.arrays import Array
-from isthmus.conformance.calling import Placed
+from isthmus.conformance.calling import DeviceTensor
 from isthmus.conformance.golden import Tensor
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derivation.layouts import ALL
@@ -75,11 +75,11 @@ class Slot:
         first = self.start + self.offset * kind.itemsize
         return np.ndarray(self.shape, kind, image.data, first, steps)
 
-    def placed(self, base: int) -> Placed:
+    def device_tensor(self, base: int) -> DeviceTensor:
         """Return the tensor in device memory, for an image at address base."""
         itemsize = dt.DTYPES[self.dtype].numpy.itemsize
         address = 0 if 0 in self.shape else base + self.start + self.offset * itemsize
-        return Placed(address, self.dtype, self.shape, self.strides)
+        return DeviceTensor(address, self.dtype, self.shape, self.strides)
 
 
 class Image:
@@ -117,7 +117,7 @@ class Image:
                 raw[:] = (_roll(slot) if roll else slot.storage).view(np.uint8)
         return image
 
-    def intruded(self, before: Array, after: Array, shared: Slot | None = None) -> str:
+    def describe_intrusion(self, before: Array, after: Array, shared: Slot | None = None) -> str:
         """Report illegal writes in one line, or "". ``shared`` is an input whose memory holds the output."""
         different = before != after
         if not different.any():

@@ -233,7 +233,7 @@ def _another_number(number: Any) -> Any:
 def _place_argument(argument: Any, base: int, share: tuple[Slot, Slot] | None) -> Any:
     if isinstance(argument, Slot):
         slot = share[0] if share and argument is share[1] else argument
-        return slot.placed(base)
+        return slot.device_tensor(base)
     if isinstance(argument, (list, tuple)):
         return [_place_argument(item, base, share) for item in argument]
     return argument

@@ -82,7 +82,7 @@ class Driver:
         self.__dict__[name] = call
         return call
 
-    def made(self, function: str, *arguments: Any) -> int:
+    def result_of(self, function: str, *arguments: Any) -> int:
         """Call a function; return the handle or address that it writes to its last parameter."""
         handle = ctypes.c_void_p()
         getattr(self, function)(*arguments, ctypes.byref(handle))

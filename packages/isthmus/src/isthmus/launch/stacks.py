@@ -43,7 +43,7 @@ def ask(ranks: dict[int, Path]) -> None:
     for process, path in ranks.items():
         with contextlib.suppress(OSError):
             size = path.stat().st_size
-            if _listens(process):
+            if _is_listening(process):
                 os.kill(process, SIGNAL)
                 asked[path] = size
     end = time.monotonic() + _PATIENCE
@@ -51,7 +51,7 @@ def ask(ranks: dict[int, Path]) -> None:
         time.sleep(0.02)
 
 
-def _listens(process: int) -> bool:
+def _is_listening(process: int) -> bool:
     """Whether the process catches the signal, which would end it otherwise."""
     status = Path(f"/proc/{process}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))

@@ -39,7 +39,7 @@ def level() -> int:
     return _level
 
 
-def stops_early(original: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint_stopping_early(original: Callable[..., Any]) -> Callable[..., Any]:
     """Replacement for ``tensor_parallel.checkpoint``: PyTorch's non-reentrant one at levels above 0."""
 
     @functools.wraps(original)
@@ -54,7 +54,7 @@ def stops_early(original: Callable[..., Any]) -> Callable[..., Any]:
     return checkpoint
 
 
-def checkpoint_halves(original: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint_in_halves(original: Callable[..., Any]) -> Callable[..., Any]:
     """Replacement for ``TransformerLayer.forward``: at level 2, checkpoints attention and MLP separately."""
 
     @functools.wraps(original)

@@ -37,7 +37,7 @@ def signature_hash(function: Any) -> str:
 
 
 def drift(each: Replacement) -> str:
-    """Why a patch does not match the imported Megatron; "" if it does.
+    """Return why a patch does not match the imported Megatron; "" if it does.
 
     Raises:
         isthmus_common.patches.PatchError: no such class or module.

@@ -119,7 +119,7 @@ REPLACEMENTS = (
     Replacement(
         f"{_CORE}.tensor_parallel",
         "checkpoint",
-        recompute.stops_early,
+        recompute.checkpoint_stopping_early,
         "--optimize-recomp-communication-level: its recompute repeats every collective",
         ("5636527b7fe7",),
     ),
@@ -133,7 +133,7 @@ REPLACEMENTS = (
     Replacement(
         f"{_CORE}.transformer.transformer_layer",
         "TransformerLayer.forward",
-        recompute.checkpoint_halves,
+        recompute.checkpoint_in_halves,
         "--optimize-recomp-communication-level 2: checkpoints the halves of a layer separately",
         ("497ccff2d17a", "c591545d39f8"),
     ),

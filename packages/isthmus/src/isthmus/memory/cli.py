@@ -113,7 +113,7 @@ def replay(
     from isthmus.memory.table import columns
     from isthmus.memory.trace import TraceError, check_output, read
     from isthmus_common.files import write_file
-    from isthmus_common.tables import aligned
+    from isthmus_common.tables import align_columns
 
     with _one_line():
         for output in filter(None, (picture, as_json)):
@@ -130,7 +130,7 @@ def replay(
         for file in files:
             trace = read(file).repeated(repeat) if repeat else read(file)
             outcomes += engine.replay(trace, names, conf, limit, rounds)
-        print(aligned(columns(outcomes)))
+        print(align_columns(columns(outcomes)))
         if as_json:
             rows = [outcome.row() for outcome in outcomes]
             write_file(as_json, [json.dumps(rows, indent=2).encode(), b"\n"])

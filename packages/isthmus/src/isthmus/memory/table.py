@@ -7,7 +7,7 @@ import numpy as np
 from isthmus.memory.replay import Outcome
 from isthmus.memory.trace import ALLOC, FREE, USE, Trace
 from isthmus_common import units
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 from isthmus_common.text import count
 
 _HEAD = (
@@ -69,7 +69,7 @@ def describe(trace: Trace) -> str:
             f"{count(streams, 'stream')}",
             f"live peak of each step, {name}: {peaks}{separate}",
             "",
-            aligned(_histogram(trace)),
+            align_columns(_histogram(trace)),
         ]
     )
 

@@ -186,7 +186,7 @@ def _sum_groups(grad: torch.Tensor, groups: int) -> torch.Tensor:
 
 
 def _why_unserved(*arguments: Any) -> str:
-    """Why the fused kernel does not compute these gradients, or ""."""
+    """Return why the fused kernel does not compute these gradients, or ""."""
     return "no kernel computes the gradient of the bias" if arguments[-1] else cpu.floats(*arguments)
 
 

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from isthmus import ops
-from isthmus.ops.registration import Choice, Operator, operators, recorded
+from isthmus.ops.registration import Choice, Operator, operators, record_choices
 
 
 def implementations() -> dict[str, list[str]]:
@@ -31,7 +31,7 @@ def which(name: str, *arguments: Any, **named: Any) -> Choice:
     function = getattr(ops, name, None) if name in _functions() else None
     if function is None:
         raise ValueError(f"isthmus.ops: unknown function {name!r}; expected one of {', '.join(_functions())}")
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, recorded() as choices:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, record_choices() as choices:
         fake = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (arguments, named))
         function(*fake[0], **fake[1])
     if not choices:

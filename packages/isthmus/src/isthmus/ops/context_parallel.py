@@ -166,7 +166,7 @@ def _block_gradients(
     return tuple(found[:3])
 
 
-def ring(
+def ring_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
 ) -> torch.Tensor:
     """Ring attention: pass keys and values from rank to rank, overlapped with computation.
@@ -221,10 +221,10 @@ def _chunks(whole: torch.Tensor, places: list[int]) -> torch.Tensor:
     return chunks.index_select(0, torch.tensor(places, device=whole.device)).flatten(0, 1)
 
 
-def gathered(
+def all_gather_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
 ) -> torch.Tensor:
-    """Attention with all-gathered keys and values; arguments and result as :func:`ring`."""
+    """Attention with all-gathered keys and values; arguments and result as :func:`ring_attention`."""
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     pair = _in_order(_Gather.apply(torch.stack([key, value], 1), group), size)
     half, parts = query.shape[0] // 2, []
@@ -264,10 +264,10 @@ def _whole_sequence(tensor: torch.Tensor, group: Any) -> torch.Tensor:
     return _in_order(_Exchange.apply(parts, group).flatten(0, 1), size)
 
 
-def exchanged(
+def all_to_all_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
 ) -> torch.Tensor:
-    """Ulysses attention: each rank computes some heads of the whole sequence; arguments and result as :func:`ring`.
+    """Ulysses attention: each rank computes some heads of all tokens; arguments and result as :func:`ring_attention`.
 
     Raises:
         ValueError: the ranks do not divide the heads.
@@ -286,13 +286,13 @@ def exchanged(
     return _Exchange.apply(parts, group).movedim(0, 2).flatten(2, 3)
 
 
-_COMPUTED_BY = {"p2p": ring, "all_gather": gathered, "a2a": exchanged}
+_COMPUTED_BY = {"p2p": ring_attention, "all_gather": all_gather_attention, "a2a": all_to_all_attention}
 
 
 def over_ranks(
     kind: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
 ) -> torch.Tensor:
-    """Attention over the sequence of all ranks; other arguments and result as :func:`ring`.
+    """Attention over the sequence of all ranks; other arguments and result as :func:`ring_attention`.
 
     Args:
         kind: one of :data:`KINDS`.

@@ -17,7 +17,7 @@ _CAPABILITIES = ("NO AVX", "DEFAULT", "AVX2", "AVX512")
 
 @cache
 def why_unavailable() -> str:
-    """Why the kernels cannot run in this process, or "". Loads them on the first call."""
+    """Return why the kernels cannot run in this process, or "". Loads them on the first call."""
     try:
         from isthmus._build import KERNEL_CAPABILITY as built
     except ImportError:
@@ -36,7 +36,7 @@ def _rank(capability: str) -> int:
 
 
 def floats(*arguments: Any) -> str:
-    """Why no kernel supports the dtype of the first tensor, or ""."""
+    """Return why no kernel supports the dtype of the first tensor, or ""."""
     kind = first_tensor(arguments).dtype
     return "" if kind in FLOATS else f"no kernel for {kind}"
 

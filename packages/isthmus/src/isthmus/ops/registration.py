@@ -216,7 +216,7 @@ def operators() -> dict[str, Operator]:
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[list[Choice]]:
+def record_choices() -> Iterator[list[Choice]]:
     """Collect the choices of the calls that this thread makes inside the block."""
     global _recorded, _recorder
     with _recording:

@@ -139,7 +139,7 @@ def current(check: bool = True) -> Accelerator:
 
 
 def _driver_error() -> str:
-    """Why the opened driver has no device; "" if no driver is open."""
+    """Return why the opened driver has no device; "" if no driver is open."""
     if not isthmus.status().registered:
         return ""
     from isthmus import _C

@@ -28,7 +28,7 @@ def run(function: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(source, (str, bytes)) and _has_builtins(namespaces[0]):
         if function is builtins.eval:  # eval ignores them
             source = source.lstrip(" \t") if isinstance(source, str) else source.lstrip(b" \t")
-        source = _compiled(source, "<string>", function.__name__, inherited(caller))
+        source = _compiled(source, "<string>", function.__name__, inherited_flags(caller))
     return function(source, *namespaces, **kwargs)
 
 
@@ -39,7 +39,7 @@ def compile_text(function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     names = ("source", "filename", "mode", "flags", "dont_inherit")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    flags = given.get("flags", 0) | (0 if given.get("dont_inherit") else inherited(caller))
+    flags = given.get("flags", 0) | (0 if given.get("dont_inherit") else inherited_flags(caller))
     source = given["source"]
     if not isinstance(source, (str, bytes, ast.AST)) or flags & ast.PyCF_ONLY_AST:
         return function(*args, **kwargs)
@@ -47,7 +47,7 @@ def compile_text(function: Any, *args: Any, **kwargs: Any) -> Any:
     return _compiled(source, given["filename"], given["mode"], flags, optimize)
 
 
-def inherited(caller: FrameType) -> int:
+def inherited_flags(caller: FrameType) -> int:
     """The ``from __future__ import`` flags of the caller, which source given as text inherits."""
     return caller.f_code.co_flags & _FUTURES
 

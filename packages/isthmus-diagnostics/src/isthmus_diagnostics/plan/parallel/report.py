@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isthmus_common.tables import aligned
+from isthmus_common.tables import align_columns
 from isthmus_common.text import count
 from isthmus_common.units import GIB
 from isthmus_diagnostics.plan.parallel import memory, speed
@@ -69,13 +69,13 @@ def table(ranking: Ranking, top: int) -> str:
         [str(number), *_cells(each.layout), f"{each.seconds:.3g}", _gib(each.memory.total)]
         for number, each in enumerate(ranking.fits[:top], 1)
     ]
-    return aligned([head, *rows], figures=True)
+    return align_columns([head, *rows], figures=True)
 
 
 def list_infeasible(ranking: Ranking) -> str:
     """Return every layout that cannot run with the reason, one a line."""
     rows = [[*_cells(layout), reason] for layout, reason in ranking.infeasible]
-    return aligned([[*HEAD[1:], "reason"], *rows])
+    return align_columns([[*HEAD[1:], "reason"], *rows])
 
 
 def summary(ranking: Ranking) -> str:
@@ -108,7 +108,7 @@ def explain(model: Model, candidate: Candidate) -> str:
         f"{pieces} {'parts of them ' if layout.vpp > 1 else ''}in flight, "
         f"{model.layers // (layout.pp * layout.vpp)} layers each"
     )
-    return "\n\n".join([title, *(aligned(each, figures=True) for each in (parts, layer, times))])
+    return "\n\n".join([title, *(align_columns(each, figures=True) for each in (parts, layer, times))])
 
 
 def as_json(model: Model, cluster: Cluster, ranking: Ranking) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Model:
         return next(each.shape[0] for each in self.parameters if each.has_vocabulary)
 
     @property
-    def tied(self) -> bool:
+    def is_tied(self) -> bool:
         """Whether the output is the embedding."""
         return all(each.role != "output.weight" for each in self.parameters)
 

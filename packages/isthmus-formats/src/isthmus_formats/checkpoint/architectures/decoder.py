@@ -37,8 +37,8 @@ model.layers.{layer}.mlp.experts.{expert}.down_proj.weight = down.weight
 """
 
 
-def ends(config: Config) -> Iterator[Parameter]:
-    """Return what is outside the layers: embedding, last norm, output."""
+def outer_parameters(config: Config) -> Iterator[Parameter]:
+    """Return the parameters outside the layers: embedding, last norm, output."""
     vocabulary, hidden = config["vocab_size"], config["hidden_size"]
     yield Parameter("embedding.weight", (vocabulary, hidden), shard=0)
     yield Parameter("norm.weight", (hidden,))

@@ -34,7 +34,7 @@ model.layers.{layer}.mlp.shared_experts.down_proj.weight = shared.down.weight
 
 def parameters(config: Config) -> Iterator[Parameter]:
     """Return the parameters of a configuration."""
-    yield from decoder.ends(config)
+    yield from decoder.outer_parameters(config)
     for layer in range(config["num_hidden_layers"]):
         yield from _attention(config, layer)
         sparse = (

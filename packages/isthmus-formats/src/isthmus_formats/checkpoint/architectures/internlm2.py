@@ -23,7 +23,7 @@ model.layers.{layer}.feed_forward.w2.weight = mlp.down.weight
 def parameters(config: Config) -> Iterator[Parameter]:
     """Return the parameters of a configuration."""
     bias = config.get("bias", True)
-    yield from decoder.ends(config)
+    yield from decoder.outer_parameters(config)
     for layer in range(config["num_hidden_layers"]):
         yield from decoder.attention(config, layer, bias=bias, output_bias=bias)
         yield from decoder.mlp(config, layer)

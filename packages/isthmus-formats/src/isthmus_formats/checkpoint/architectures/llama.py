@@ -11,7 +11,7 @@ NAMES = decoder.ENDS + decoder.ATTENTION + decoder.MLP
 
 def parameters(config: Config) -> Iterator[Parameter]:
     """Return the parameters of a configuration."""
-    yield from decoder.ends(config)
+    yield from decoder.outer_parameters(config)
     bias = config.get("attention_bias", False)
     for layer in range(config["num_hidden_layers"]):
         yield from decoder.attention(config, layer, bias=bias, output_bias=bias)

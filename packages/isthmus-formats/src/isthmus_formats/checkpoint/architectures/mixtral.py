@@ -21,7 +21,7 @@ model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight = down.weight
 
 def parameters(config: Config) -> Iterator[Parameter]:
     """Return the parameters of a configuration."""
-    yield from decoder.ends(config)
+    yield from decoder.outer_parameters(config)
     for layer in range(config["num_hidden_layers"]):
         yield from decoder.attention(config, layer)
         yield from decoder.experts(config, layer, config["num_local_experts"], config["intermediate_size"])

@@ -24,7 +24,7 @@ def parameters(config: Config) -> Iterator[Parameter]:
     """Return the parameters of a configuration."""
     second = config["model_type"].startswith("qwen2")
     bias = config.get("attention_bias", config.get("qkv_bias", second))
-    yield from decoder.ends(config)
+    yield from decoder.outer_parameters(config)
     for layer in range(config["num_hidden_layers"]):
         yield from decoder.attention(
             config, layer, bias=bias, output_bias=bias and not second, norms=not second

@@ -93,7 +93,7 @@ class Format:
         """Return the tensors of a checkpoint of a model."""
         raise NotImplementedError
 
-    def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
+    def assign_files(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces with their files."""
         return pieces
 

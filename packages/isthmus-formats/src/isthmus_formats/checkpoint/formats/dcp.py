@@ -30,7 +30,7 @@ from isthmus_formats.checkpoint.formats.base import Format, Key, Options, Shapes
 from isthmus_formats.checkpoint.formats.huggingface import HuggingFace
 from isthmus_formats.checkpoint.formats.megatron_arguments import arguments, hint
 from isthmus_formats.checkpoint.layout import Bounds, Layout, Piece, whole_slice
-from isthmus_formats.checkpoint.name_tables import Rule, fused
+from isthmus_formats.checkpoint.name_tables import Rule, fuse_by_table
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint import metadata as dcp
@@ -79,7 +79,7 @@ class Dcp(HuggingFace):
         """Return the tensors of a checkpoint, without their data."""
         return {("", name): tensor for name, tensor in _read(folder).items()}
 
-    def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
+    def assign_files(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces with their files."""
         return pieces
 
@@ -126,7 +126,8 @@ class TorchDist(Format):
         keys = {key for _, key in tensors}
         table = {
             names: {
-                each.key() for each in fused(_rules(names, model), model.parameters, model.type, self.name)
+                each.key()
+                for each in fuse_by_table(_rules(names, model), model.parameters, model.type, self.name)
             }
             for names in self.names
         }
@@ -141,7 +142,7 @@ class TorchDist(Format):
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
-        for each in fused(_rules(layout.names, model), model.parameters, model.type, self.name):
+        for each in fuse_by_table(_rules(layout.names, model), model.parameters, model.type, self.name):
             padded = layout.vocabulary if each.parameters[0].has_vocabulary else 0
             slices = [(whole_slice(part), padded) for part in each.parameters]
             yield each.piece("", each.key(), slices, model.groups, interleaved=layout.interleaved)

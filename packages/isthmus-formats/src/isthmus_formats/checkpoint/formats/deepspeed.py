@@ -85,7 +85,7 @@ class DeepSpeed(HuggingFace):
                 found[name] = tensor
         return {("", name): tensor for name, tensor in found.items()}
 
-    def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
+    def assign_files(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces with their files."""
         return [replace(piece, file="mp_rank_00_model_states.pt") for piece in pieces]
 

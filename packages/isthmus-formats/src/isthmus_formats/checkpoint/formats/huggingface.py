@@ -14,7 +14,7 @@ from isthmus_formats.checkpoint.containers.file_tensors import Readable, Stored,
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, read_json
 from isthmus_formats.checkpoint.layout import Layout, Piece, whole_slice
-from isthmus_formats.checkpoint.name_tables import Fused, fused
+from isthmus_formats.checkpoint.name_tables import Fused, fuse_by_table
 
 
 class HuggingFace(Format):
@@ -63,7 +63,7 @@ class HuggingFace(Format):
 
     def select(self, tensors: Tensors, model: Model) -> Tensors:
         """Return the tensors of the model, under the names that its class with a head has."""
-        first = next(fused(model.names, model.parameters, model.type, self.name)).key()
+        first = next(fuse_by_table(model.names, model.parameters, model.type, self.name)).key()
         base = first.partition(".")[0] + "."
         if ("", first.removeprefix(base)) in tensors:  # saved without a head
             tensors = {(file, base + name): each for (file, name), each in tensors.items()}
@@ -81,12 +81,14 @@ class HuggingFace(Format):
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
-        for each in sorted(fused(model.names, model.parameters, model.type, self.name), key=Fused.key):
+        for each in sorted(
+            fuse_by_table(model.names, model.parameters, model.type, self.name), key=Fused.key
+        ):
             yield each.piece(
                 "", each.key(), [(whole_slice(part), 0) for part in each.parameters], model.groups
             )
 
-    def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
+    def assign_files(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces, distributed to files of at most a given size."""
         shards: list[list[Piece]] = [[]]
         filled = 0

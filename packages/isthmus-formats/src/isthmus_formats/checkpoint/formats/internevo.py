@@ -19,7 +19,7 @@ from isthmus_formats.checkpoint.formats import meta
 from isthmus_formats.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
 from isthmus_formats.checkpoint.formats.megatron import check
 from isthmus_formats.checkpoint.layout import Layout, Piece, Place, places, shard
-from isthmus_formats.checkpoint.name_tables import Rule, fused, table
+from isthmus_formats.checkpoint.name_tables import Rule, fuse_by_table, table
 from isthmus_formats.checkpoint.rope import rope
 
 _FUSED = table("layers.{layer}.attention.wqkv.* = attention.q.* attention.k.* attention.v.* | grouped")
@@ -91,7 +91,7 @@ class InternEvo(Format):
             raise CheckpointError(
                 f"--stages {','.join(map(str, layout.stages))}: InternEvo needs a layer in each stage"
             )
-        for each in fused(rules(layout.names), model.parameters, model.type, self.name):
+        for each in fuse_by_table(rules(layout.names), model.parameters, model.type, self.name):
             start = each.parameters[0].role == "embedding.weight"
             place = Place(0 if start else layout.pp - 1, 0, 0) if each.layer is None else where[each.layer]
             for rank in range(layout.tp):

@@ -17,7 +17,7 @@ from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
 from isthmus_formats.checkpoint.formats.megatron_arguments import arguments, check_saved, hint
 from isthmus_formats.checkpoint.layout import Layout, Piece, Place, places, shard
-from isthmus_formats.checkpoint.name_tables import Rule, fused, table
+from isthmus_formats.checkpoint.name_tables import Rule, fuse_by_table, table
 
 _TRANSFORMER_ENGINE = """
 embedding.word_embeddings.weight = embedding.weight
@@ -132,7 +132,7 @@ class Megatron(Format):
         last = Place(layout.pp - 1, layout.vpp - 1, 0)
         local = max(model.experts // layout.ep, 1)
         check(model, layout)
-        for each in fused(rules(layout.names), model.parameters, model.type, self.name):
+        for each in fuse_by_table(rules(layout.names), model.parameters, model.type, self.name):
             role = each.parameters[0].role
             start = Place(0, 0, 0) if role in {"embedding.weight", "position.weight"} else last
             place = start if each.layer is None else where[each.layer]
@@ -149,7 +149,7 @@ class Megatron(Format):
                     yield each.piece(
                         file, prefix + key, slices, groups, interleaved=layout.interleaved, replica=copy
                     )
-                    if role == "embedding.weight" and model.tied and layout.pp > 1:
+                    if role == "embedding.weight" and model.is_tied and layout.pp > 1:
                         file = _file(layout, rank, last.stage, expert_rank)
                         prefix = f"model{last.virtual if layout.vpp > 1 else ''}/"
                         yield each.piece(file, prefix + "output_layer.weight", slices, groups, replica=True)

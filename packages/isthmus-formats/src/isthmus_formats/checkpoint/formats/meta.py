@@ -27,7 +27,7 @@ from isthmus_formats.checkpoint.formats.base import (
 )
 from isthmus_formats.checkpoint.formats.megatron import check
 from isthmus_formats.checkpoint.layout import Layout, Piece, shard
-from isthmus_formats.checkpoint.name_tables import fused, table
+from isthmus_formats.checkpoint.name_tables import fuse_by_table, table
 from isthmus_formats.checkpoint.rope import Rope, rope
 
 RULES = table("""
@@ -112,13 +112,13 @@ class Meta(Format):
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
         check(model, layout)
-        for each in fused(RULES, model.parameters, model.type, self.name):
+        for each in fuse_by_table(RULES, model.parameters, model.type, self.name):
             for rank in range(layout.tp):
                 slices = [shard(part, layout, rank) for part in each.parameters]
                 copy = rank > 0 and slices[0][0].shape == each.parameters[0].shape
                 file = f"consolidated.{rank:02}.pth"
                 yield each.piece(file, each.key(), slices, 1, interleaved=layout.interleaved, replica=copy)
-                if model.tied and each.parameters[0].role == "embedding.weight":
+                if model.is_tied and each.parameters[0].role == "embedding.weight":
                     rows = [shard(part, replace(layout, embedding=0), rank) for part in each.parameters]
                     yield each.piece(file, "output.weight", rows, 1, replica=True)
 

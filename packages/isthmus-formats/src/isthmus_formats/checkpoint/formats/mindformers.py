@@ -20,7 +20,7 @@ from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors, by_file
 from isthmus_formats.checkpoint.formats.megatron import check
 from isthmus_formats.checkpoint.layout import Bounds, Layout, Piece, Slice, places, whole_slice
-from isthmus_formats.checkpoint.name_tables import Fused, Rule, fused, table
+from isthmus_formats.checkpoint.name_tables import Fused, Rule, fuse_by_table, table
 from isthmus_formats.checkpoint.strategy import Item, Strategy
 
 _LEGACY = """
@@ -159,7 +159,7 @@ class MindFormers(Format):
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model: of each rank, or if it is whole, by name alone."""
         check(model, layout)
-        for each in fused(rules(layout.names, model), model.parameters, model.type, self.name):
+        for each in fuse_by_table(rules(layout.names, model), model.parameters, model.type, self.name):
             parts = [(whole_slice(part), 0) for part in each.parameters]
             piece = each.piece("", each.key(), parts, model.groups, interleaved=layout.interleaved)
             if layout == Layout(names=layout.names, interleaved=layout.interleaved):
@@ -169,11 +169,11 @@ class MindFormers(Format):
             for stage in _stages(each, model, layout):
                 for rank in range(layout.dp * layout.tp):
                     number = stage * layout.dp * layout.tp + rank
-                    yield _sliced(
+                    yield _slice_of_rank(
                         each, piece, item, rank, f"rank_{number}/checkpoint_{number}{self.suffix}", layout
                     )
 
-    def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
+    def assign_files(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces with their files."""
         return [replace(each, file=each.file or f"rank_0/checkpoint_0{self.suffix}") for each in pieces]
 
@@ -193,7 +193,7 @@ class MindFormers(Format):
 
     def _strategy(self, model: Model, layout: Layout, stage: int) -> Strategy:
         items = {}
-        for each in fused(rules(layout.names, model), model.parameters, model.type, self.name):
+        for each in fuse_by_table(rules(layout.names, model), model.parameters, model.type, self.name):
             if stage in _stages(each, model, layout):
                 piece = each.piece(
                     "", each.key(), [(whole_slice(part), 0) for part in each.parameters], model.groups
@@ -271,7 +271,7 @@ def _stages(each: Fused, model: Model, layout: Layout) -> list[int]:
     if each.layer is not None:
         return [places(model.layers, layout)[each.layer].stage]
     if each.parameters[0].role == "embedding.weight":
-        return sorted({0, layout.pp - 1}) if model.tied else [0]
+        return sorted({0, layout.pp - 1}) if model.is_tied else [0]
     return [layout.pp - 1]
 
 
@@ -299,7 +299,7 @@ def _item(each: Fused, piece: Piece, layout: Layout) -> Item:
     return item
 
 
-def _sliced(each: Fused, piece: Piece, item: Item, rank: int, file: str, layout: Layout) -> Piece:
+def _slice_of_rank(each: Fused, piece: Piece, item: Item, rank: int, file: str, layout: Layout) -> Piece:
     """Return the piece of a rank: a rectangle of the stored tensor, whatever parameters its rows are fused from."""
     position = item.position(rank)
     parts, blocks = piece.slices, piece.blocks

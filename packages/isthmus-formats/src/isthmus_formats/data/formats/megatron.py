@@ -18,7 +18,7 @@ import numpy.typing as npt
 from isthmus_formats.data.formats import Plan
 from isthmus_formats.data.formats import prefix as prefix_of
 from isthmus_formats.data.records import DataError, UsageError
-from isthmus_formats.data.samples import Sample, integers
+from isthmus_formats.data.samples import Sample, to_int32
 from isthmus_formats.data.work import Work
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -102,7 +102,7 @@ def _samples(
         end = start + int(lengths[first:last].sum(dtype=np.int64))
         some = None if mask is None else mask[start:end].astype(np.bool_)
         try:
-            ids = integers(values[start:end], "the data set")
+            ids = to_int32(values[start:end], "the data set")
         except ValueError as error:
             raise DataError(f"{path}: {error}") from None
         yield Sample(ids, some, lengths[first:last])

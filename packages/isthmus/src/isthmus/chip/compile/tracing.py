@@ -1,7 +1,8 @@
-"""Makes AOTAutograd trace on the chip what it would trace on the CPU, whose compiler gets the graph.
+"""Patches of AOTAutograd: graphs of chip tensors get the operators that they would get on the CPU.
 
-Dispatch under tracing: some composites are kernels of the chip's, so that eager calls round as CPU's do; traced, they
-are taken apart as CPU's are. Decompositions: Inductor's choose by the name of the device.
+The CPU's compiler gets the graph. Dispatch under tracing: some composites are kernels of the chip's, so that eager
+calls round as CPU's do; traced, they are decomposed as CPU's are. Inductor's decompositions choose by the
+name of the device.
 """
 
 import functools

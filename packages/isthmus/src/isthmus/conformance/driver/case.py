@@ -129,7 +129,7 @@ def guarded_memory(device: Device, offset: int, nbytes: int) -> Iterator[int]:
 @contextmanager
 def allocate_pinned(driver: Driver, nbytes: int) -> Iterator[Bytes]:
     """Allocate pinned host memory for a block, as an array."""
-    address = driver.made("host_allocate", nbytes)
+    address = driver.result_of("host_allocate", nbytes)
     try:
         yield np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
     finally:
@@ -140,7 +140,7 @@ def allocate_pinned(driver: Driver, nbytes: int) -> Iterator[Bytes]:
 @contextmanager
 def stream_of(device: Device, priority: int = 0) -> Iterator[int]:
     """Create a stream for a block."""
-    stream = device.driver.made("stream_create", priority)
+    stream = device.driver.result_of("stream_create", priority)
     try:
         yield stream
     finally:
@@ -150,7 +150,7 @@ def stream_of(device: Device, priority: int = 0) -> Iterator[int]:
 @contextmanager
 def event_of(device: Device, flags: int = 0) -> Iterator[int]:
     """Create an event for a block."""
-    event = device.driver.made("event_create", flags)
+    event = device.driver.result_of("event_create", flags)
     try:
         yield event
     finally:

@@ -53,7 +53,7 @@ class Rank:
 
     def place(self, values: np.ndarray[Any, Any]) -> int:
         """Copy an array to new device memory, in the order of the stream."""
-        address = self.driver.made("memory_allocate", max(values.nbytes, 4))
+        address = self.driver.result_of("memory_allocate", max(values.nbytes, 4))
         self.allocations.append(address)
         self.driver.write(address, values)
         return address
@@ -132,8 +132,8 @@ def _on_rank(
     driver.device_set(rank if world > 1 else 0)
     kind = interface.structure("comm_options")
     options = kind(ctypes.sizeof(kind), rank, world, timeout_ms, b"conformance")
-    comm = driver.made("comm_create", identity, ctypes.byref(options))
-    here = Rank(driver, rank, world, comm, driver.made("stream_create", 0), [])
+    comm = driver.result_of("comm_create", identity, ctypes.byref(options))
+    here = Rank(driver, rank, world, comm, driver.result_of("stream_create", 0), [])
     try:
         body(here)
     finally:

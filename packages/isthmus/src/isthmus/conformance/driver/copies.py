@@ -212,7 +212,7 @@ def on_two_devices(device: Device) -> Iterator[list[tuple[int, int]]]:
     try:
         for index in (0, 1):
             driver.device_set(index)
-            made.append((driver.made("memory_allocate", LARGE), driver.made("stream_create", 0)))
+            made.append((driver.result_of("memory_allocate", LARGE), driver.result_of("stream_create", 0)))
         yield made
     finally:
         for address, stream in made:

@@ -109,7 +109,7 @@ def destroy_while_awaited(device: Device) -> None:
     driver = device.driver
     with stream_of(device) as maker, stream_of(device) as user, allocated(device, MIB) as address:
         device.write(address, np.zeros(MIB, np.uint8))
-        event = driver.made("event_create", 0)
+        event = driver.result_of("event_create", 0)
         with gate(driver, maker):
             driver.set_async(address, 1, MIB, maker)
             driver.event_record(event, maker)
@@ -126,7 +126,7 @@ def destroy_while_awaited(device: Device) -> None:
 def many_events(device: Device) -> None:
     """Events can be created and destroyed any number of times, and have distinct handles."""
     for _ in range(20):
-        events = [device.driver.made("event_create", i % 2) for i in range(50)]
+        events = [device.driver.result_of("event_create", i % 2) for i in range(50)]
         require(0 not in events and len(set(events)) == len(events), "a handle is null or not unique")
         for event in events:
             device.driver.event_destroy(event)

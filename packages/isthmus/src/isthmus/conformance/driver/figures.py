@@ -44,7 +44,7 @@ def memory_of_every_device(device: Device) -> None:
         before = free_of(driver)
         driver.device_set(index)
         nbytes = max(MIB, min(32 * MIB, before[index] // 8))
-        address = driver.made("memory_allocate", nbytes)
+        address = driver.result_of("memory_allocate", nbytes)
         taken = [was - now for was, now in zip(before, free_of(driver), strict=True)]
         driver.memory_free(address)
         return nbytes <= taken.pop(index) <= nbytes + 16 * MIB and not any(taken)
@@ -65,7 +65,7 @@ def totals_agree(device: Device) -> None:
         most = driver.properties(index).total_memory
         figures = f"device {index}: free {free}, total {total}, total_memory {most}"
         require(free <= total <= most and total >= 3 * most // 4, figures)
-        address = driver.made("memory_allocate", MIB)
+        address = driver.result_of("memory_allocate", MIB)
         found = driver.memory()[1]
         driver.memory_free(address)
         require(found == total, f"device {index}: total {total}, and {found} after an allocation")
@@ -146,7 +146,7 @@ def free_foreign(device: Device) -> None:
 @CASES.case("host_free")
 def free_pinned_twice(device: Device) -> None:
     """Freeing pinned memory again returns ISTHMUS_INVALID_ARGUMENT and changes nothing."""
-    address = device.driver.made("host_allocate", MIB)
+    address = device.driver.result_of("host_allocate", MIB)
     device.driver.host_free(address)
     require_status(device.driver, Status.INVALID_ARGUMENT, "host_free", address)
     with allocate_pinned(device.driver, MIB) as host:

@@ -33,7 +33,7 @@ def graph_of(device: Device, stream: int) -> Iterator[list[int]]:
     device.driver.graph_begin(stream)
     graph: list[int] = []
     yield graph
-    graph.append(device.driver.made("graph_end", stream))
+    graph.append(device.driver.result_of("graph_end", stream))
 
 
 def run(device: Device, graph: list[int], stream: int) -> None:
@@ -131,13 +131,13 @@ def forked(device: Device) -> None:
             driver.set_async(first, 8, NBYTES, stream)
             driver.event_record(fork, stream)
             driver.stream_wait_event(side, fork)
-            ids = [driver.made("graph_capturing", used) for used in (stream, side, 0)]
+            ids = [driver.result_of("graph_capturing", used) for used in (stream, side, 0)]
             require(ids[0] == ids[1] != 0 == ids[2], f"the captures of three streams are {ids}")
             driver.copy_async(second, first, NBYTES, CopyKind.DEVICE_TO_DEVICE, side)
             driver.event_record(join, side)
             driver.stream_wait_event(stream, join)
             driver.set_async(first, 2, NBYTES, stream)
-        require(driver.made("graph_capturing", side) == 0, "the side stream is still captured")
+        require(driver.result_of("graph_capturing", side) == 0, "the side stream is still captured")
         driver.stream_synchronize(side)
         require_bytes(device.read(second, NBYTES), 1, "before the launch")
         run(device, graph, side)
@@ -157,7 +157,7 @@ def unjoined(device: Device) -> None:
         driver.set_async(address, 8, NBYTES, side)
         require_status(driver, Status.INVALID_ARGUMENT, "graph_end", stream, ctypes.byref(ctypes.c_void_p()))
         for used in (stream, side):
-            require(driver.made("graph_capturing", used) == 0, "a stream is still captured")
+            require(driver.result_of("graph_capturing", used) == 0, "a stream is still captured")
             driver.stream_synchronize(used)
 
 
@@ -194,7 +194,7 @@ def collective(here: Rank) -> None:
     target = here.place(values(here.rank, COUNT))
     driver.graph_begin(here.stream)
     driver.all_reduce(target, target, COUNT, FLOAT32, SUM, None, here.comm, here.stream)
-    graph = driver.made("graph_end", here.stream)
+    graph = driver.result_of("graph_end", here.stream)
     whole = sum(values(rank, COUNT) for rank in range(here.world))
     here.require(target, values(here.rank, COUNT), "before the launch")
     for i in range(3):

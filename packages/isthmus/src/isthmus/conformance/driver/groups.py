@@ -35,7 +35,7 @@ def split(here: Rank, color: int, key: int, rank: int, world: int) -> int:
     """Split the communicator; return the handle of the rank's part, or 0."""
     kind = interface.structure("comm_options")
     options = kind(ctypes.sizeof(kind), rank, world, TIMEOUT_MS, b"part")
-    return here.driver.made("comm_split", here.comm, color, key, ctypes.byref(options))
+    return here.driver.result_of("comm_split", here.comm, color, key, ctypes.byref(options))
 
 
 def check_gathered(here: Rank, comm: int, ranks: list[int], what: str) -> None:

@@ -150,9 +150,9 @@ def free_keeps_the_current_device(device: Device) -> None:
     """memory_allocate() and memory_free() leave the current device, also for memory of another."""
     driver = device.driver
     others = [index for index in range(driver.count()) if index != device.index]
-    address = driver.made("memory_allocate", MIB)
+    address = driver.result_of("memory_allocate", MIB)
     driver.device_set(others[0])
-    own = driver.made("memory_allocate", MIB)
+    own = driver.result_of("memory_allocate", MIB)
     for name, freed in (("its", own), ("the first", address)):
         driver.memory_free(freed)
         found = current_device(driver)
@@ -174,7 +174,7 @@ def attributes_of_device_memory(device: Device) -> None:
     """pointer_attributes() of every address in an allocation returns device memory and its device."""
     driver = device.driver
     for index in each_device(driver):
-        address = driver.made("memory_allocate", 4097)
+        address = driver.result_of("memory_allocate", 4097)
         for offset in (0, 1, 2048, 4096):
             found, expected = driver.attributes(address + offset), (MemoryKind.DEVICE, index)
             require(found == expected, f"at offset {offset} of 4097: {found}, expected {expected}")

@@ -28,7 +28,7 @@ def granularity(device: Device) -> int:
 @contextmanager
 def reserve_addresses(device: Device, nbytes: int) -> Iterator[int]:
     """Reserve address space for a block."""
-    address = device.driver.made("virtual_reserve", nbytes)
+    address = device.driver.result_of("virtual_reserve", nbytes)
     try:
         yield address
     finally:
@@ -38,7 +38,7 @@ def reserve_addresses(device: Device, nbytes: int) -> Iterator[int]:
 @contextmanager
 def physical(device: Device, nbytes: int) -> Iterator[int]:
     """Create physical memory for a block."""
-    handle = device.driver.made("virtual_create", nbytes)
+    handle = device.driver.result_of("virtual_create", nbytes)
     try:
         yield handle
     finally:
@@ -154,8 +154,8 @@ def _work(device: Device, seed: int) -> None:
     for i in range(ROUNDS):
         size = 4097 * (1 + i % 5) + seed
         data, back = pattern(size, seed * ROUNDS + i), np.zeros(size, np.uint8)
-        stream, event = driver.made("stream_create", 0), driver.made("event_create", 0)
-        first, second = driver.made("memory_allocate", size), driver.made("memory_allocate", size)
+        stream, event = driver.result_of("stream_create", 0), driver.result_of("event_create", 0)
+        first, second = driver.result_of("memory_allocate", size), driver.result_of("memory_allocate", size)
         driver.copy_async(first, data.ctypes.data, size, CopyKind.HOST_TO_DEVICE, stream)
         driver.copy_async(second, first, size, CopyKind.DEVICE_TO_DEVICE, stream)
         driver.set_async(first, seed, size, stream)

@@ -149,7 +149,7 @@ def unrecorded_event(device: Device) -> None:
 def stream_destroy(device: Device) -> None:
     """Outstanding work of a destroyed stream still runs, and device_synchronize() waits for it."""
     with allocated(device, NBYTES) as address:
-        stream = device.driver.made("stream_create", 0)
+        stream = device.driver.result_of("stream_create", 0)
         enqueue_fills(device, address, 66, stream)
         device.driver.stream_destroy(stream)
         device.driver.device_synchronize()

@@ -188,7 +188,7 @@ class _Importer:
 
     def _imported(self, function: str, handle: str) -> int:
         made = interface.structure("ipc_handle").from_buffer_copy(bytes.fromhex(handle))
-        return self._device.driver.made(function, ctypes.byref(made))
+        return self._device.driver.result_of(function, ctypes.byref(made))
 
 
 def main() -> None:

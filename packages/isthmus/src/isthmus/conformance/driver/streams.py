@@ -101,7 +101,7 @@ def synchronize_streams_of_another_thread(device: Device) -> None:
 
     def create(index: int) -> int:
         driver.device_set(index)
-        return driver.made("stream_create", 0)
+        return driver.result_of("stream_create", 0)
 
     for index in each_device(driver):
         stream = on_thread(lambda index=index: create(index))  # type: ignore[misc]
@@ -180,7 +180,7 @@ def wait_for_another_device(device: Device) -> None:
     """The event may belong to another device."""
     driver = device.driver
     driver.device_set(1)
-    maker, event = driver.made("stream_create", 0), driver.made("event_create", 0)
+    maker, event = driver.result_of("stream_create", 0), driver.result_of("event_create", 0)
     driver.device_set(0)
     with stream_of(device) as user:
         with gate(driver, maker):
@@ -198,7 +198,7 @@ def wait_for_another_device(device: Device) -> None:
 def destroy_with_work(device: Device) -> None:
     """Outstanding work of a destroyed stream still runs."""
     driver = device.driver
-    stream = driver.made("stream_create", 0)
+    stream = driver.result_of("stream_create", 0)
     with allocated(device, MIB) as address:
         device.write(address, np.zeros(MIB, np.uint8))
         with gate(driver, stream) as open_gate:
@@ -212,7 +212,7 @@ def destroy_with_work(device: Device) -> None:
 @CASES.case("stream_default", HOST_FUNCTIONS)
 def default_handle(device: Device) -> None:
     """stream_default() returns the handle of the stream that null denotes."""
-    stream = device.driver.made("stream_default")
+    stream = device.driver.result_of("stream_default")
     require(stream != 0, "the handle is null")
     with gate(device.driver, 0, "stream_query()"):
         found = device.driver.status("stream_query", stream)

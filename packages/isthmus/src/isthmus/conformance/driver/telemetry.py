@@ -54,7 +54,7 @@ def fill_until(holds: Callable[[], bool], device: Device, index: int) -> bool:
     driver = device.driver
     driver.device_set(index)
     nbytes = min(driver.memory()[0] // 8, 64 * MIB)
-    address, stream = driver.made("memory_allocate", nbytes), driver.made("stream_create", 0)
+    address, stream = driver.result_of("memory_allocate", nbytes), driver.result_of("stream_create", 0)
     end = time.monotonic() + BUSY_SECONDS
     try:
         while True:

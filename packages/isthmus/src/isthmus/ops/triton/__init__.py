@@ -35,7 +35,7 @@ def is_interpreted() -> bool:
 
 @cache
 def why_unavailable() -> str:
-    """Why the kernels cannot run in this process, or "". Does not import Triton."""
+    """Return why the kernels cannot run in this process, or "". Does not import Triton."""
     if find_spec("triton") is None:
         return "Triton is not installed (pip install 'isthmus[triton]')"
     if not is_interpreted() and not torch.cuda.is_available():

@@ -86,7 +86,7 @@ def plan(columns: int) -> Plan:
 
 
 def too_wide(tensor: torch.Tensor) -> str:
-    """Why a program cannot hold the tensor's rows, or ""."""
+    """Return why a program cannot hold the tensor's rows, or ""."""
     columns = tensor.shape[-1] if tensor.dim() else 1
     return (
         ""

@@ -51,7 +51,7 @@ class Metrics:
         self._device = device
         self._flow = Dataflow(program, loop)
         self._kinds = Kinds(program, self._flow, edits)
-        others = (*self._collecting(), *self._measuring())
+        others = (*self._collecting_functions(), *self._measuring_functions())
         inside = {part for function in others for part in ast.walk(function)}
         self._nodes = [node for node in (*self._flow.nodes, *self._flow.after) if node not in inside]
         self._done: set[ast.AST] = set()
@@ -88,7 +88,7 @@ class Metrics:
             return not self._flow.feeds_loss(function.value)
         return name in _REPORTS
 
-    def _collecting(self) -> Iterator[Function]:
+    def _collecting_functions(self) -> Iterator[Function]:
         """Yield the script's functions, such as a meter's update(), that receive reduced numbers."""
         for node in self._flow.nodes:
             function = self._program.callee(node) if isinstance(node, ast.Call) else None
@@ -97,7 +97,7 @@ class Metrics:
             if not any(_steps(part) for part in ast.walk(function)):
                 yield function
 
-    def _measuring(self) -> Iterator[Function]:
+    def _measuring_functions(self) -> Iterator[Function]:
         """Yield the script's functions, such as ``accuracy()``, whose result is reduced where they are called."""
         for node in self._flow.nodes:
             function = self._program.callee(node) if isinstance(node, ast.Call) else None
@@ -143,14 +143,14 @@ class Metrics:
     def _check_conditions(self) -> None:
         """Check that no rank leaves the loop or skips a step because of its own data."""
         for node in self._nodes:
-            if not isinstance(node, ast.If) or self._decided_by_all(node.test):
+            if not isinstance(node, ast.If) or self._is_same_on_all_ranks(node.test):
                 continue
             if not self._flow.is_of_loop(node.test):
                 continue
             if any(isinstance(part, _LEAVES) or _steps(part) for part in walk_own_scope(node)):
                 raise NotRecognised(node.lineno, "control flow depends on a rank's own data")
 
-    def _decided_by_all(self, test: ast.expr) -> bool:
+    def _is_same_on_all_ranks(self, test: ast.expr) -> bool:
         """Whether a condition is the same on all ranks."""
         return self._flow.same_on_all(test) and not self._flow.is_own(test)
 
@@ -161,7 +161,7 @@ class Metrics:
             if each is self._loop.node:
                 return
             decides = isinstance(each, ast.If | ast.IfExp | ast.While) and inner is not each.test
-            if decides and not self._decided_by_all(each.test):  # type: ignore[attr-defined]
+            if decides and not self._is_same_on_all_ranks(each.test):  # type: ignore[attr-defined]
                 raise NotRecognised(
                     node.lineno, "a number is reported under a condition on a rank's own data"
                 )

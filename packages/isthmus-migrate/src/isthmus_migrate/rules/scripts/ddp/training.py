@@ -67,12 +67,12 @@ def is_loader(program: Program, node: ast.expr) -> bool:
 def unwrap_iterable(program: Program, node: ast.expr) -> list[ast.expr]:
     """Unwrap ``enumerate(tqdm(loader))``, or a variable for it; the loader is the last item."""
     chain = [node]
-    while (call := _passing(program, chain[-1])) is not None and call.args[0] not in chain:
+    while (call := _find_wrapper_call(program, chain[-1])) is not None and call.args[0] not in chain:
         chain += [call, call.args[0]]
     return chain
 
 
-def _passing(program: Program, node: ast.expr) -> ast.Call | None:
+def _find_wrapper_call(program: Program, node: ast.expr) -> ast.Call | None:
     """Return the call of an iterator wrapper that an expression is or refers to."""
     variable = program.variable(node)
     values = [node] if variable is None else program.values(variable)

@@ -28,7 +28,7 @@ def table() -> dict[OpOverload, Callable[..., Any]]:
     found = {}
     for name, function in python_decompositions().items():
         operator = overload(name)
-        if operator and routes.get(name, ("",))[0] == "decomposition" and _traceable(operator):
+        if operator and routes.get(name, ("",))[0] == "decomposition" and _is_traceable(operator):
             found[operator] = function
     return found
 
@@ -59,7 +59,7 @@ def _interpolate(
     return found
 
 
-def _traceable(operator: OpOverload) -> bool:
+def _is_traceable(operator: OpOverload) -> bool:
     """Whether eager calls take the Python function and a graph can hold its operators."""
     key = torch._C.DispatchKey
     composite = (key.CompositeExplicitAutograd, key.CompositeImplicitAutograd)

@@ -65,7 +65,7 @@ def flash_attn_with_kvcache(
     if (k is None) != (v is None):
         raise ValueError("flash_attn_with_kvcache: pass both k and v, or neither")
     batch, new = q.shape[0], 0 if k is None else k.shape[1]
-    held = _held(cache_seqlens, batch, _longest(k_cache, block_table))
+    held = _cached_lengths(cache_seqlens, batch, _capacity(k_cache, block_table))
     if rotary_cos is not None and rotary_sin is not None:
         where = torch.tensor(held, device=q.device)
         if k is not None:
@@ -91,11 +91,11 @@ def flash_attn_with_kvcache(
     return (torch.cat(outs), torch.cat(sums)) if return_softmax_lse else torch.cat(outs)
 
 
-def _longest(cache: torch.Tensor, table: torch.Tensor | None) -> int:
+def _capacity(cache: torch.Tensor, table: torch.Tensor | None) -> int:
     return cache.shape[1] if table is None else cache.shape[1] * table.shape[1]
 
 
-def _held(lengths: int | torch.Tensor | None, batch: int, longest: int) -> list[int]:
+def _cached_lengths(lengths: int | torch.Tensor | None, batch: int, longest: int) -> list[int]:
     if lengths is None:
         return [longest] * batch
     return [lengths] * batch if isinstance(lengths, int) else [int(each) for each in lengths.tolist()]
@@ -120,7 +120,7 @@ def _rotated_queries(
 
 def _rows(cache: torch.Tensor, table: torch.Tensor | None, i: int, place: int, total: int) -> torch.Tensor:
     """Row indices of a sequence's keys in the flattened cache."""
-    size, longest = cache.shape[1], _longest(cache, table)
+    size, longest = cache.shape[1], _capacity(cache, table)
     if total > longest:
         raise ValueError(
             f"flash_attn_with_kvcache: sequence {i} would have {total} keys, but the cache holds {longest}"

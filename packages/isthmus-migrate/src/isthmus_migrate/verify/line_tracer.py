@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 
-class Lines:
+class LineTracer:
     """A tracer of files with watched lines, active until all these lines have been executed.
 
     Args:

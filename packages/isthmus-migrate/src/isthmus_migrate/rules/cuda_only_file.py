@@ -12,11 +12,11 @@ _SHOWN = 3  # files in the verdict
 _CODE = "IM193"
 
 
-class CudaHeart(Rule):
+class CudaOnlyFile(Rule):
     """Files that cannot run elsewhere until a kernel, graph or engine is ported."""
 
     code = _CODE
-    name = "cuda-heart"
+    name = "cuda-only-file"
     summary = (
         "a file that runs code for CUDA only in any case is listed: it is not convertible without porting it"
     )
