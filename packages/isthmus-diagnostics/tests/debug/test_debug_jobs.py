@@ -87,7 +87,7 @@ def test_replay_refuses_in_one_line(tmp_path: Path) -> None:
 WATCHED = """
 import json, tempfile, torch
 from pathlib import Path
-from isthmus import debug
+from isthmus_diagnostics import debug
 from isthmus_diagnostics.debug import called_operators
 
 value = torch.full((4, 6), 3e38).to("chip").t()[::2]

@@ -65,7 +65,7 @@ def test_a_function_with_a_changed_signature_is_reported_and_not_patched():
         adaptor._apply(changed._replace(name="DotProductAttention.gone"))
         assert DotProductAttention.forward is before
         assert not hasattr(DotProductAttention, "gone")
-        print(*adaptor.left(), sep="\\n")
+        print(*adaptor.unapplied_patches(), sep="\\n")
         """
     )
     assert done.returncode == 0, done.stderr

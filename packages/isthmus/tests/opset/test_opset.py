@@ -294,7 +294,7 @@ def test_no_pytorch_is_needed_to_read_the_opset() -> None:
         "print(sum(len(cases_of(o, o.dtypes[-1])) for o in opset.operators().values()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert int(done.stdout) > 10_000
+    assert int(done.stdout) > 9_000
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from isthmus import options
 from isthmus_common.files import write_file
 from isthmus_common.progress import say
 from isthmus_common.ranks import rank
@@ -168,7 +169,7 @@ class _Planned(Session):
         self._left -= {layer.name for layer in layers}
         if self._folder:
             _limit(self._plan.memory)
-        elif not rank() and not TABLE.switch("quiet"):
+        elif not rank() and not options.switch("quiet"):
             count = sum(bool(self._actions.get(layer.name)) for layer in layers)
             say(f"{self._path}: applied to {count} of {len(layers)} layers")
 
@@ -215,7 +216,7 @@ class _Swapping(Session):
         memory = _memory().mem_get_info()[1] * _memory().get_per_process_memory_fraction()
         room = int(_USABLE * memory) - torch.accelerator.max_memory_allocated()
         offload.set_room(max(0, room))
-        if not rank() and not TABLE.switch("quiet"):
+        if not rank() and not options.switch("quiet"):
             say(f"swap: {max(0, room) >> 20} MiB for activations that stay on the device")
 
 

@@ -16,7 +16,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 
 from isthmus import _C, chip
-from isthmus.chip.compile import flex_attention, rewrite, tracing
+from isthmus.chip.compile import flex_attention, host_call, rewrite, tracing
 
 _logger = logging.getLogger("isthmus")
 
@@ -98,7 +98,11 @@ class _Compiled:
         if chip.is_current_stream_capturing():
             state = chip.default_generators[self._device].graphsafe_get_state()
             function = partial(self._replay, state)
-        results = _C.call_on_host(function, inputs, self._device, self._same)
+        outer, host_call.state.is_running = host_call.state.is_running, True
+        try:
+            results = _C.call_on_host(function, inputs, self._device, self._same)
+        finally:
+            host_call.state.is_running = outer
         for position in self._on_cpu:
             results[position] = results[position].cpu()
         return results

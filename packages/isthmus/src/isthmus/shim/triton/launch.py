@@ -16,6 +16,7 @@ from triton.runtime.jit import JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isthmus import _C
+from isthmus.chip.compile import host_call
 from isthmus.drivers.libdevice import lock
 from isthmus.shim.triton.interpreter_source import interpreted
 from isthmus_common.patches import Scope
@@ -60,7 +61,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     names = set(self.arg_names)
     named = inspect.getcallargs(function, *args, **{k: v for k, v in kwargs.items() if k in names})
     sizes = tuple(map(int, grid(named) if callable(grid) else grid))
-    if isinstance(self, JITFunction):
+    if isinstance(self, JITFunction) and not host_call.state.is_running:
         _require_device(named)
     _wait_for(named.values())
     constants = _constants(self.fn)
