@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import sys
 import tomllib
@@ -105,6 +106,39 @@ def test_a_package_requires_exactly_what_it_imports(package: Path) -> None:
 def test_every_import_by_name_has_a_reason() -> None:
     found = {str(path.relative_to(ROOT)) for path in ROOT.glob("packages/*/src/**/*.py") if calls(path)}
     assert found == set(BY_NAME)
+
+
+def option_names(path: Path) -> set[tuple[str, str]]:
+    """Return package of the table and name, for each option that a file reads by a name of its own."""
+    tree = ast.parse(path.read_text())
+    owners = {
+        alias.asname or alias.name: (node.module or "").partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == "options" or (alias.name == "TABLE" and (node.module or "").endswith(".options"))
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            owner, name = node.func.value, node.args[0]
+            if isinstance(owner, ast.Attribute):  # options.TABLE
+                owner = owner.value
+            known = isinstance(owner, ast.Name) and owner.id in owners and isinstance(name, ast.Constant)
+            if known and node.func.attr in ("switch", "integer", "text", "variable"):
+                found.add((owners[owner.id], str(name.value)))
+    return found - {(package, name) for package, name in found if package == "isthmus_common"}
+
+
+def test_options_that_are_read_are_in_the_table() -> None:
+    read = set().union(*(option_names(path) for path in ROOT.glob("packages/*/src/**/*.py")))
+    assert len(read) > 30
+    known = {
+        (package, option.name)
+        for package in {package for package, _ in read}
+        for option in importlib.import_module(f"{package}.options").TABLE.options
+    }
+    assert read <= known, read - known
 
 
 def test_the_packages_are_known() -> None:
