@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ def _kernel(operator: Operator) -> Any:
             if argument.name not in arguments:
                 is_dtype = argument.base == "ScalarType" and outs
                 arguments[argument.name] = _dtype_of(outs[0]) if is_dtype else None
-        case = Case(operator.name, operator.dtypes[0], 0, "contiguous", arguments)
+        dtype = next(_dtypes_of(given), operator.dtypes[0])  # numbers are rounded to it
+        case = Case(operator.name, dtype, 0, "contiguous", arguments)
         function = operator.reference or reference.overload(operator.name)
         results, written = reference.call(function, reference.torch_arguments(case, upcast=True), case)
         by_name = dict(zip(inputs, given, strict=True))
@@ -44,6 +46,14 @@ def _kernel(operator: Operator) -> Any:
 
 def _dtype_of(value: Any) -> str:
     return _dtype_of(value[0]) if isinstance(value, list) else dt.name_of(value.dtype)
+
+
+def _dtypes_of(values: Any) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _dtypes_of(value)
+        elif isinstance(value, np.ndarray):
+            yield dt.name_of(value.dtype)
 
 
 def _place_all(value: Any) -> Any:

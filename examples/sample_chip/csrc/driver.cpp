@@ -35,7 +35,8 @@ constexpr int32_t kDevices = 2;
 constexpr int32_t kDlpackExtension = 12;  // kDLExtDev
 constexpr size_t kAlignment = 256;
 
-// ---- Failures are exceptions inside the driver; guarded() turns them into a status and last_error() ----
+// ---- Failures are exceptions inside the driver; call_guarded() turns them into a status and last_error()
+// ----
 
 struct Failure {
   isthmus_status status;
@@ -49,7 +50,7 @@ void require(bool condition, const char* message) {
 }
 
 template <typename Body>
-isthmus_status guarded(Body&& body) noexcept {
+isthmus_status call_guarded(Body&& body) noexcept {
   try {
     return body();
   } catch (Failure& failure) {
@@ -283,7 +284,7 @@ Event& event_of(isthmus_event handle) {
 // ---- The functions of driver.h: life, devices ----
 
 isthmus_status initialize() {
-  return guarded([] {
+  return call_guarded([] {
     static std::mutex once;
     const std::lock_guard<std::mutex> lock(once);
     if (running.load() == nullptr) running.store(new Runtime());
@@ -292,7 +293,7 @@ isthmus_status initialize() {
 }
 
 isthmus_status finalize() {
-  return guarded([] {
+  return call_guarded([] {
     Runtime& all = runtime();
     for (Device& device : all.devices) {
       device.stream->wait();
@@ -312,7 +313,7 @@ isthmus_status device_count(int32_t* count) {
 }
 
 isthmus_status device_properties(int32_t index, isthmus_device_properties* properties) {
-  return guarded([&] {
+  return call_guarded([&] {
     require_device(index);
     isthmus_device_properties found{};
     std::snprintf(found.name, sizeof(found.name), "Sample chip");
@@ -327,7 +328,7 @@ isthmus_status device_properties(int32_t index, isthmus_device_properties* prope
 }
 
 isthmus_status device_set(int32_t index) {
-  return guarded([&] {
+  return call_guarded([&] {
     require_device(index);
     current = index;
     return ISTHMUS_OK;
@@ -340,7 +341,7 @@ isthmus_status device_get(int32_t* index) {
 }
 
 isthmus_status device_synchronize() {
-  return guarded([] {
+  return call_guarded([] {
     Runtime& all = runtime();
     std::vector<std::shared_ptr<Stream>> streams{current_device().stream};
     {
@@ -356,7 +357,7 @@ isthmus_status device_synchronize() {
 }
 
 isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
-  return guarded([&] {
+  return call_guarded([&] {
     const std::lock_guard<std::mutex> lock(runtime().mutex);
     const Device& device = current_device();
     *free_bytes = device.bytes - device.blocks.total();
@@ -368,7 +369,7 @@ isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
 // ---- Memory and copies ----
 
 isthmus_status memory_allocate(size_t bytes, void** pointer) {
-  return guarded([&] {
+  return call_guarded([&] {
     require(bytes > 0, "memory_allocate: bytes is 0; it must be at least 1");
     Device& device = current_device();
     const std::lock_guard<std::mutex> lock(runtime().mutex);
@@ -386,7 +387,7 @@ isthmus_status memory_allocate(size_t bytes, void** pointer) {
 }
 
 isthmus_status memory_free(void* pointer) {
-  return guarded([&] {
+  return call_guarded([&] {
     if (pointer == nullptr) return ISTHMUS_OK;
     const int32_t device = device_of(pointer);
     const std::lock_guard<std::mutex> lock(runtime().mutex);
@@ -398,7 +399,7 @@ isthmus_status memory_free(void* pointer) {
 
 // Page-locked host memory; here ordinary memory with registered addresses.
 isthmus_status host_allocate(size_t bytes, void** pointer) {
-  return guarded([&] {
+  return call_guarded([&] {
     require(bytes > 0, "host_allocate: bytes is 0; it must be at least 1");
     void* made = nullptr;
     if (posix_memalign(&made, 64, bytes) != 0) throw std::bad_alloc();
@@ -410,7 +411,7 @@ isthmus_status host_allocate(size_t bytes, void** pointer) {
 }
 
 isthmus_status host_free(void* pointer) {
-  return guarded([&] {
+  return call_guarded([&] {
     if (pointer == nullptr) return ISTHMUS_OK;
     const std::lock_guard<std::mutex> lock(runtime().mutex);
     require(runtime().pinned.remove(pointer), "host_free: the pointer is not from host_allocate()");
@@ -427,7 +428,7 @@ bool is_allocated(int32_t device, const void* pointer, size_t bytes) {
 }
 
 isthmus_status pointer_attributes(const void* pointer, isthmus_pointer_attributes* attributes) {
-  return guarded([&] {
+  return call_guarded([&] {
     const int32_t device = device_of(pointer);
     *attributes = {ISTHMUS_MEMORY_UNKNOWN, -1};
     if (!is_allocated(device, pointer, 1)) return ISTHMUS_OK;
@@ -437,7 +438,7 @@ isthmus_status pointer_attributes(const void* pointer, isthmus_pointer_attribute
 }
 
 isthmus_status host_window(int32_t index, isthmus_host_window* window) {
-  return guarded([&] {
+  return call_guarded([&] {
     require_device(index);
     const Device& device = runtime().devices[index];
     *window = {device.base, device.host_base, device.bytes};
@@ -461,7 +462,7 @@ void check_copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind
 }
 
 isthmus_status copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
-  return guarded([&] {
+  return call_guarded([&] {
     check_copy(to, from, bytes, kind);
     if (bytes > 0) std::memmove(to, from, bytes);
     return ISTHMUS_OK;
@@ -470,7 +471,7 @@ isthmus_status copy(void* to, const void* from, size_t bytes, isthmus_copy_kind 
 
 isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
                           isthmus_stream handle) {
-  return guarded([&] {
+  return call_guarded([&] {
     const auto stream = stream_of(handle);
     check_copy(to, from, bytes, kind);
     if (bytes == 0) return ISTHMUS_OK;
@@ -483,7 +484,7 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
 }
 
 isthmus_status set_async(void* pointer, uint8_t value, size_t bytes, isthmus_stream handle) {
-  return guarded([&] {
+  return call_guarded([&] {
     const auto stream = stream_of(handle);
     if (bytes == 0) return ISTHMUS_OK;
     check_end(pointer, bytes, true, "pointer");
@@ -495,7 +496,7 @@ isthmus_status set_async(void* pointer, uint8_t value, size_t bytes, isthmus_str
 // ---- Streams ----
 
 isthmus_status stream_create(int32_t /*priority*/, isthmus_stream* handle) {
-  return guarded([&] {
+  return call_guarded([&] {
     Runtime& all = runtime();
     const auto stream = Stream::start(current);
     const std::lock_guard<std::mutex> lock(all.mutex);
@@ -506,7 +507,7 @@ isthmus_status stream_create(int32_t /*priority*/, isthmus_stream* handle) {
 }
 
 isthmus_status stream_destroy(isthmus_stream handle) {
-  return guarded([&] {
+  return call_guarded([&] {
     require(handle != nullptr, "stream_destroy: the default stream cannot be destroyed");
     const auto stream = stream_of(handle);
     Runtime& all = runtime();
@@ -522,18 +523,18 @@ isthmus_status stream_destroy(isthmus_stream handle) {
 }
 
 isthmus_status stream_synchronize(isthmus_stream handle) {
-  return guarded([&] {
+  return call_guarded([&] {
     stream_of(handle)->wait();
     return ISTHMUS_OK;
   });
 }
 
 isthmus_status stream_query(isthmus_stream handle) {
-  return guarded([&] { return stream_of(handle)->is_idle() ? ISTHMUS_OK : ISTHMUS_NOT_READY; });
+  return call_guarded([&] { return stream_of(handle)->is_idle() ? ISTHMUS_OK : ISTHMUS_NOT_READY; });
 }
 
 isthmus_status stream_wait_event(isthmus_stream handle, isthmus_event event) {
-  return guarded([&] {
+  return call_guarded([&] {
     const auto stream = stream_of(handle);
     const Mark mark = event_of(event).mark();
     if (mark.valid()) stream->submit([mark] { mark.wait(); });
@@ -544,7 +545,7 @@ isthmus_status stream_wait_event(isthmus_stream handle, isthmus_event event) {
 // ---- Events ----
 
 isthmus_status event_create(uint32_t flags, isthmus_event* event) {
-  return guarded([&] {
+  return call_guarded([&] {
     require((flags & ~ISTHMUS_EVENT_TIMING) == 0, "event_create: only ISTHMUS_EVENT_TIMING is supported");
     *event = reinterpret_cast<isthmus_event>(new Event{flags != 0, {}, {}});
     return ISTHMUS_OK;
@@ -552,14 +553,14 @@ isthmus_status event_create(uint32_t flags, isthmus_event* event) {
 }
 
 isthmus_status event_destroy(isthmus_event event) {
-  return guarded([&] {
+  return call_guarded([&] {
     delete &event_of(event);
     return ISTHMUS_OK;
   });
 }
 
 isthmus_status event_record(isthmus_event handle, isthmus_stream stream) {
-  return guarded([&] {
+  return call_guarded([&] {
     Event& event = event_of(handle);
     const std::lock_guard<std::mutex> lock(event.mutex);
     event.last = stream_of(stream)->mark();
@@ -568,14 +569,14 @@ isthmus_status event_record(isthmus_event handle, isthmus_stream stream) {
 }
 
 isthmus_status event_query(isthmus_event event) {
-  return guarded([&] {
+  return call_guarded([&] {
     const Mark mark = event_of(event).mark();
     return !mark.valid() || is_reached(mark) ? ISTHMUS_OK : ISTHMUS_NOT_READY;
   });
 }
 
 isthmus_status event_synchronize(isthmus_event event) {
-  return guarded([&] {
+  return call_guarded([&] {
     const Mark mark = event_of(event).mark();
     if (mark.valid()) mark.wait();
     return ISTHMUS_OK;
@@ -583,7 +584,7 @@ isthmus_status event_synchronize(isthmus_event event) {
 }
 
 isthmus_status event_elapsed(isthmus_event start, isthmus_event end, double* milliseconds) {
-  return guarded([&] {
+  return call_guarded([&] {
     Event& first = event_of(start);
     Event& last = event_of(end);
     require(first.timing && last.timing, "event_elapsed: create both events with ISTHMUS_EVENT_TIMING");

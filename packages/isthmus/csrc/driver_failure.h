@@ -72,7 +72,7 @@ inline isthmus_status refuse_call() noexcept {
 
 // Runs the body of a driver function and converts exceptions to a status.
 template <typename Body>
-isthmus_status guarded(Body&& body) noexcept {
+isthmus_status call_guarded(Body&& body) noexcept {
   try {
     return body();
   } catch (const Failure& failure) {
@@ -85,11 +85,11 @@ isthmus_status guarded(Body&& body) noexcept {
   }
 }
 
-// Runs the body as guarded() does if the driver is usable; otherwise returns why it is not.
+// Runs the body as call_guarded() does if the driver is usable; otherwise returns why it is not.
 template <typename Body>
 isthmus_status call(Body&& body) noexcept {
   if (driver_state.load(std::memory_order_acquire) != State::kReady) return refuse_call();
-  return guarded(body);
+  return call_guarded(body);
 }
 
 // Fails with ISTHMUS_INVALID_ARGUMENT if an output or a handle of a driver function is null.

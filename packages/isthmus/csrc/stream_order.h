@@ -28,7 +28,7 @@ class StreamOrder {
   }
 
   // The number of streams with work that is not before the end of this one.
-  size_t unjoined(const Key& stream) {
+  size_t count_unjoined(const Key& stream) {
     Clock& known = before_[stream];
     return static_cast<size_t>(std::count_if(before_.begin(), before_.end(), [&known](auto& each) {
       const auto own = each.second.find(each.first);

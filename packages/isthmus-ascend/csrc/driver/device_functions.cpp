@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kAlignment = 512;  // alignment of aclrtMalloc
 
 isthmus_status initialize() {
-  return guarded([] { return start(), ISTHMUS_OK; });
+  return call_guarded([] { return start(), ISTHMUS_OK; });
 }
 
 // The vendor's library ends by itself at exit; aclFinalize() would take it from others of this process.
@@ -19,7 +19,7 @@ isthmus_status finalize() {
 }
 
 isthmus_status count_devices(int32_t* count) {
-  return guarded([&] { return *count = device_count(), ISTHMUS_OK; });
+  return call_guarded([&] { return *count = device_count(), ISTHMUS_OK; });
 }
 
 isthmus_status device_properties(int32_t device, isthmus_device_properties* properties) {

@@ -104,7 +104,7 @@ DeviceScope::DeviceScope(int32_t device) : before_(current), was_bound_(bound) {
 DeviceScope::~DeviceScope() {
   if (current == before_) return;
   if (was_bound_) {
-    guarded([&] { return set_device(before_), ISTHMUS_OK; });
+    call_guarded([&] { return set_device(before_), ISTHMUS_OK; });
   } else {
     current = before_;
     bound = false;

@@ -341,7 +341,7 @@ void check_once(const Executor& executor) {
 }
 
 template <typename Work>
-void guarded(const Executor& executor, const Work& work) {
+void call_guarded(const Executor& executor, const Work& work) {
   const auto keep = [&](const char* message) { isthmus_ascend_fail(name_of(executor.row).c_str(), message); };
   try {
     const KernelsOnly guard;
@@ -368,7 +368,7 @@ void give_shapes(const Executor& executor, const Values& slots) {
 
 void run(void* data) {
   const Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] {
+  call_guarded(executor, [&] {
     Values slots = values(executor);
     executor.program->run(slots, false);
     give_shapes(executor, slots);
@@ -377,12 +377,13 @@ void run(void* data) {
 
 void run_before(void* data) {
   Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] { before(executor.transfer, Call(*executor.program, values(executor), false)); });
+  call_guarded(executor,
+               [&] { before(executor.transfer, Call(*executor.program, values(executor), false)); });
 }
 
 void run_after(void* data) {
   const Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] { after(executor.transfer, Call(*executor.program, values(executor), false)); });
+  call_guarded(executor, [&] { after(executor.transfer, Call(*executor.program, values(executor), false)); });
 }
 
 // The checked transfer of a row, with its buffers.

@@ -19,7 +19,7 @@ def driver(ranks: int) -> dict[str, Any]:
 @pytest.mark.full
 @pytest.mark.parametrize("size", [2, 4])
 def test_matrix_of_the_host_chip(tmp_path: Path, size: int) -> None:
-    assert test_matrix.run(size, tmp_path, **driver(size)) > 800
+    test_matrix.check(size, tmp_path, **driver(size))
 
 
 def test_a_killed_rank_ends_the_others_with_the_vendors_error() -> None:

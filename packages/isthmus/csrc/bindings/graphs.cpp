@@ -82,7 +82,7 @@ void bind_graphs(py::module_& m) {
       .def("enable_debug_mode", &Graph::enable_debug_mode)
       .def("debug_dump", &Graph::debug_dump, py::arg("debug_path"))
       .def("register_generator_state", &Graph::register_generator)
-      .def("allocated", &Graph::allocated)
+      .def("has_allocated", &Graph::has_allocated)
       .def("memory", &Graph::memory)
       .def("__len__", &Graph::size);
   // Local to this module: other extensions may bind the type too.

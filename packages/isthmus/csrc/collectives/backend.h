@@ -98,7 +98,7 @@ class ChipBackend final : public c10d::Backend {
   WorkPtr collective(const char* name, const Tensors& tensors, Call call);
   WorkPtr message(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
   // A message to a rank that is not connected yet: a thread waits for that rank and sends it then.
-  WorkPtr deferred(c10d::OpType type, const at::Tensor& tensor, int peer);
+  WorkPtr make_deferred(c10d::OpType type, const at::Tensor& tensor, int peer);
 
   const StorePtr store_;
   const OptionsPtr options_;

@@ -40,7 +40,7 @@ ChipBackend::WorkPtr ChipBackend::recv(Tensors& tensors, int source, int tag) {
 }
 
 ChipBackend::WorkPtr ChipBackend::message(OpType type, const at::Tensor& tensor, int peer, int tag) {
-  if (tag == 0 && driver_.would_block(tensor, peer)) return deferred(type, tensor, peer);
+  if (tag == 0 && driver_.would_block(tensor, peer)) return make_deferred(type, tensor, peer);
   return choose(tensor, peer, tag).message(type, tensor, peer, tag);
 }
 
@@ -54,7 +54,7 @@ ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
 
 // Runs on the stream of such messages, which waits for what was enqueued before this call and for nothing
 // after it.
-ChipBackend::WorkPtr ChipBackend::deferred(OpType type, const at::Tensor& tensor, int peer) {
+ChipBackend::WorkPtr ChipBackend::make_deferred(OpType type, const at::Tensor& tensor, int peer) {
   const c10::DeviceIndex device = tensor.device().index();
   const auto use = type == OpType::SEND ? Group::StreamUse::kSend : Group::StreamUse::kReceive;
   const c10::Stream stream = group_->stream(device, use, peer);

@@ -157,7 +157,7 @@ void Capture::wait_for_work() {
   bool joined = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    joined = order_.unjoined(key_of(origin_)) == 0;
+    joined = order_.count_unjoined(key_of(origin_)) == 0;
   }
   joined ? synchronize_stream(origin_) : synchronize_device(origin_.device_index());
 }
@@ -169,7 +169,7 @@ Steps Capture::end() {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(refused_.empty(), "the capture failed: ", refused_,
               " Nothing of it is left, and the device can be used.");
-  TORCH_CHECK(order_.unjoined(key_of(origin_)) == 0,
+  TORCH_CHECK(order_.count_unjoined(key_of(origin_)) == 0,
               "the capture has work of other streams for which its first stream does not wait; call "
               "wait_stream() on that stream before capture_end().");
   return by_driver_ ? std::move(of_driver) : std::move(steps_);
@@ -221,7 +221,7 @@ void Capture::keep(std::shared_ptr<void> object) {
   kept_.push_back(std::move(object));
 }
 
-std::vector<std::shared_ptr<void>> Capture::kept() {
+std::vector<std::shared_ptr<void>> Capture::kept_objects() {
   std::lock_guard<std::mutex> lock(mutex_);
   return kept_;
 }
@@ -248,7 +248,7 @@ void Capture::note(const void* address, size_t bytes, Memory memory) {
   noted_[begin] = {end, memory, steps_.size()};
 }
 
-bool Capture::noted(const void* address, size_t bytes) {
+bool Capture::is_noted(const void* address, size_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   std::lock_guard<std::mutex> lock(mutex_);
   auto next = noted_.upper_bound(begin);
@@ -264,7 +264,7 @@ bool Capture::written(const void* address, size_t bytes) {
   });
 }
 
-bool Capture::allocated(const void* address) {
+bool Capture::has_allocated(const void* address) {
   const auto place = reinterpret_cast<uintptr_t>(address);
   std::lock_guard<std::mutex> lock(mutex_);
   auto next = noted_.upper_bound(place);

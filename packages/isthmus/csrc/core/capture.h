@@ -76,11 +76,11 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Memory to which a storage from before the capture has moved; it is saved when it is written.
   void note_moved(const void* address, size_t bytes);
   // Whether it was allocated or saved.
-  bool noted(const void* address, size_t bytes);
+  bool is_noted(const void* address, size_t bytes);
   // Whether any of it was saved, because captured work has written it.
   bool written(const void* address, size_t bytes);
   // Whether the address lies in memory that was allocated during the capture.
-  bool allocated(const void* address);
+  bool has_allocated(const void* address);
 
   struct Allocation {
     size_t bytes;
@@ -92,7 +92,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
 
   // Objects that the graph keeps alive besides its steps.
   void keep(std::shared_ptr<void> object);
-  std::vector<std::shared_ptr<void>> kept();
+  std::vector<std::shared_ptr<void>> kept_objects();
 
   // Number of steps so far.
   size_t position();

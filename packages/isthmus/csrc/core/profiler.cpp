@@ -284,7 +284,7 @@ void Collective::add(uint64_t read, uint64_t written) {
   row_->record.start_ns = now_ns();
 }
 
-void Collective::launched(int group_size) {
+void Collective::note_launch(int group_size) {
   if (C10_LIKELY(row_ == nullptr)) return;
   row_->record.group_size = group_size;
   row_->record.bytes = std::max(row_->read, row_->written);
@@ -303,9 +303,9 @@ void Collective::enqueues_on(c10::Stream stream) {
   if (C10_UNLIKELY(row_ != nullptr) && !driver_records()) row_->before = mark(stream);
 }
 
-void Collective::enqueued(int group_size, c10::Stream stream) {
+void Collective::note_enqueue(int group_size, c10::Stream stream) {
   if (C10_LIKELY(row_ == nullptr)) return;
-  launched(group_size);
+  note_launch(group_size);
   if (driver_records()) {
     State& s = state();
     const std::lock_guard<std::mutex> lock(s.mutex);

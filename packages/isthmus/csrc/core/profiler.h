@@ -115,12 +115,12 @@ class Collective {
   // Bytes that it reads and writes: the work begins after the last of them. Its size is that of the larger
   // side, as all ranks' parts together count in an all-gather and in a reduce-scatter.
   void add(uint64_t read, uint64_t written);
-  void launched(int group_size);  // ends the call, in its thread
+  void note_launch(int group_size);  // ends the call, in its thread
   void done() noexcept;
   // Replaces these two where a driver does the work, on a stream: the row is the driver's record of
   // it, or timed by events.
   void enqueues_on(c10::Stream stream);
-  void enqueued(int group_size, c10::Stream stream);
+  void note_enqueue(int group_size, c10::Stream stream);
 
  private:
   struct Row;

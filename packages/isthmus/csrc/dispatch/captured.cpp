@@ -67,7 +67,7 @@ c10::IValue constant(Capture& capture, const std::string& name, const c10::IValu
 
 void save(Capture& capture, const at::Tensor& written, bool resized) {
   const auto [begin, bytes] = resized ? rest_of_storage(written) : extent_of(written);
-  if (bytes == 0 || capture.noted(begin, bytes)) return;
+  if (bytes == 0 || capture.is_noted(begin, bytes)) return;
   save_bytes(capture, begin, bytes, written.storage());
 }
 
@@ -78,7 +78,7 @@ void save_storage(Capture& capture, c10::StorageImpl& written) {
 
 bool is_from_before_capture(c10::Stream stream, const void* memory) {
   const auto capture = capture_of(stream);
-  if (!capture || memory == nullptr || capture->allocated(memory)) return false;
+  if (!capture || memory == nullptr || capture->has_allocated(memory)) return false;
   if (capture->by_driver()) capture->refuse("moving a tensor from before the capture to other memory");
   return true;
 }
@@ -89,7 +89,7 @@ bool moves_once(c10::Stream stream, const void* memory, size_t bytes) {
 
 void save_moved(c10::Stream stream, c10::DataPtr old, size_t kept, void* to, size_t bytes) {
   const auto capture = capture_of(stream);
-  if (!capture || old.get() == nullptr || capture->allocated(old.get())) return;
+  if (!capture || old.get() == nullptr || capture->has_allocated(old.get())) return;
   const auto held = std::make_shared<c10::DataPtr>(std::move(old));
   capture->keep(held);  // steps may have its addresses
   if (capture->by_driver()) return;

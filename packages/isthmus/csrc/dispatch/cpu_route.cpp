@@ -93,7 +93,8 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
   const c10::IValue generator =
       capturing() && signature_.generator >= 0 ? arguments[signature_.generator] : c10::IValue();
   map_arguments(arguments, signature_, mapping);
-  std::unique_ptr<CpuStep> step = capturing() ? captured(op, arguments, generator, mapping) : nullptr;
+  std::unique_ptr<CpuStep> step =
+      capturing() ? make_captured_step(op, arguments, generator, mapping) : nullptr;
   {
     std::optional<DelegateCall> delegate;
     std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
@@ -110,8 +111,9 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
   if (C10_UNLIKELY(step != nullptr)) record_call(std::move(step), torch::jit::last(*stack, results), mapping);
 }
 
-std::unique_ptr<CpuStep> CpuRoute::captured(const c10::OperatorHandle& op, const c10::IValue* arguments,
-                                            const c10::IValue& generator, Mapping& mapping) {
+std::unique_ptr<CpuStep> CpuRoute::make_captured_step(const c10::OperatorHandle& op,
+                                                      const c10::IValue* arguments,
+                                                      const c10::IValue& generator, Mapping& mapping) {
   if (!key_.has(c10::DispatchKey::CPU)) require_not_captured(current_stream(mapping.device()), name_.c_str());
   at::Generator drawn;
   if (signature_.generator >= 0)

@@ -60,8 +60,8 @@ class CpuRoute {
   };
 
   static void map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping);
-  std::unique_ptr<CpuStep> captured(const c10::OperatorHandle& op, const c10::IValue* arguments,
-                                    const c10::IValue& generator, Mapping& mapping);
+  std::unique_ptr<CpuStep> make_captured_step(const c10::OperatorHandle& op, const c10::IValue* arguments,
+                                              const c10::IValue& generator, Mapping& mapping);
   void announce_fallback();
 
   const Signature signature_;

@@ -70,7 +70,7 @@ void Graph::capture_end() {
     throw;
   }
   allocations_ = capture->allocations();
-  kept_ = capture->kept();
+  kept_ = capture->kept_objects();
   captured_ = true;
   const auto enqueued = [](const auto& step) { return !step->in_thread(); };
   if (!capture->by_driver() && std::any_of(steps_.begin(), steps_.end(), enqueued))
@@ -143,10 +143,10 @@ std::optional<size_t> Graph::allocated_after(const void* address) const {
   return found == allocations_.end() ? std::nullopt : std::make_optional(found->second.position);
 }
 
-bool Graph::allocated(const at::Tensor& tensor) const {
+bool Graph::has_allocated(const at::Tensor& tensor) const {
   if (!tensor.has_storage()) return false;
   const void* const begin = tensor.storage().data();
-  return capture_ ? capture_->allocated(begin) : allocated_after(begin).has_value();
+  return capture_ ? capture_->has_allocated(begin) : allocated_after(begin).has_value();
 }
 
 std::vector<at::Tensor> Graph::memory() const {

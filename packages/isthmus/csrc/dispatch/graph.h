@@ -72,7 +72,7 @@ class Graph final : public at::GraphImplInterface {
   // Number of steps before the block at the address was allocated in the capture; none if it was not.
   std::optional<size_t> allocated_after(const void* address) const;
   // Whether the tensor's memory was allocated in the capture, which may be under way.
-  bool allocated(const at::Tensor& tensor) const;
+  bool has_allocated(const at::Tensor& tensor) const;
   // The bytes that were allocated in the capture, freed ones included, as tensors that own nothing: valid
   // until reset().
   std::vector<at::Tensor> memory() const;

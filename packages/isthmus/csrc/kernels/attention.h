@@ -62,14 +62,14 @@ struct Call {
   bool is_plain() const {
     return softcap == 0 && scale > 0 && !bias.defined() && !mask.defined() && !alibi.defined();
   }
-  Range seen(const Span& span, int64_t query) const {
+  Range visible_keys(const Span& span, int64_t query) const {
     const int64_t at = query + (top_left ? 0 : span.keys - span.queries);
     const int64_t first = std::clamp<int64_t>(at - left, 0, span.keys);
     return {first, std::clamp<int64_t>(at + right + 1, first, span.keys)};
   }
   // The keys that any of several consecutive queries sees.
-  Range seen(const Span& span, int64_t query, int64_t count) const {
-    return {seen(span, query).first, seen(span, query + count - 1).last};
+  Range visible_keys(const Span& span, int64_t query, int64_t count) const {
+    return {visible_keys(span, query).first, visible_keys(span, query + count - 1).last};
   }
   // Address of the logarithm of a query's sum.
   int64_t sum_at(const Span& span, int64_t head, int64_t query) const {

@@ -112,13 +112,14 @@ void backward(const Products& products, Operand<const T> out, const typename Pro
         for (int64_t j = 0; j < span.keys; j += kKeys) {
           for (int64_t i = 0; i < span.queries; i += kQueries) {
             const int64_t queries = std::min(kQueries, span.queries - i);
-            const Range all = call.seen(span, i, queries);
+            const Range all = call.visible_keys(span, i, queries);
             const int64_t keys = std::min({kKeys, span.keys - j, all.last - j});
             if (keys <= 0 || all.first >= j + keys) continue;
             pair.products(i, queries, j, keys, x.get(), dx.get());
             for (int64_t r = 0; r < queries; ++r)
               gradients.row(x.get() + r * kKeys, dx.get() + r * kKeys, span, head, i + r, j, keys,
-                            call.seen(span, i + r), sums[call.sum_at(span, head, i + r)], delta.get()[i + r]);
+                            call.visible_keys(span, i + r), sums[call.sum_at(span, head, i + r)],
+                            delta.get()[i + r]);
             pair.add(i, queries, j, keys, x.get(), dx.get());
           }
         }

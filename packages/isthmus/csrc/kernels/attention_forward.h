@@ -155,7 +155,7 @@ void forward(const Call& call, Products& products, Operand<T> out, typename Prod
       std::fill(top.begin(), top.end(), Scores<W>::kNothing);
       std::fill(sum.begin(), sum.end(), W(0));
       std::fill_n(total.get(), most_queries * pitch, W(0));
-      const Range all = call.seen(span, task.query, task.queries);
+      const Range all = call.visible_keys(span, task.query, task.queries);
       block.begin(span, task.span, task.head, task.query, task.queries);
       for (int64_t j = all.first / most_keys * most_keys; j < all.last; j += most_keys) {
         const int64_t count = std::min(most_keys, all.last - j);
@@ -163,7 +163,7 @@ void forward(const Call& call, Products& products, Operand<T> out, typename Prod
         for (int64_t i = 0; i < task.queries; ++i) {
           const W factor =
               softmax.row(x.get() + i * most_keys, weights + i * most_keys, span, task.head, task.query + i,
-                          j, count, call.seen(span, task.query + i), top[i], sum[i]);
+                          j, count, call.visible_keys(span, task.query + i), top[i], sum[i]);
           if (factor != 1)
             for (int64_t d = 0; d < pitch; ++d) total.get()[i * pitch + d] *= factor;
         }

@@ -145,6 +145,6 @@ isthmus_driver open_driver(const char* path, const char* name, const char* deleg
 
 int isthmus_open_driver(const char* path, const char* name, const char* delegate, isthmus_driver* table,
                         char* error, size_t error_bytes) {
-  return isthmus::loader::guarded(error, error_bytes,
-                                  [&] { *table = isthmus::loader::open_driver(path, name, delegate); });
+  return isthmus::loader::call_guarded(error, error_bytes,
+                                       [&] { *table = isthmus::loader::open_driver(path, name, delegate); });
 }

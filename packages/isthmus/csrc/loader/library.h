@@ -27,7 +27,7 @@ void write_error(const char* message, char* error, size_t error_bytes) noexcept;
 
 // Runs body; 0, or -1 with the message of what it throws in error.
 template <typename Body>
-int guarded(char* error, size_t error_bytes, Body body) noexcept {
+int call_guarded(char* error, size_t error_bytes, Body body) noexcept {
   try {
     body();
     return 0;

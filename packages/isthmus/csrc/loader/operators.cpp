@@ -72,6 +72,6 @@ const isthmus_operator_library& open_operators(const char* path) {
 
 int isthmus_open_operators(const char* path, const isthmus_operator_library** library, char* error,
                            size_t error_bytes) {
-  return isthmus::loader::guarded(error, error_bytes,
-                                  [&] { *library = &isthmus::loader::open_operators(path); });
+  return isthmus::loader::call_guarded(error, error_bytes,
+                                       [&] { *library = &isthmus::loader::open_operators(path); });
 }

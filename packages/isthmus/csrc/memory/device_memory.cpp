@@ -113,7 +113,7 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
 }
 
 void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t bytes) {
-  if (!allowed(bytes)) return nullptr;
+  if (!is_allowed(bytes)) return nullptr;
   use_device(device_.index());
   if (growth.expandable >= 0)
     return expandables_.map(policy, growth, bytes, context_.options.expandable_bytes);
@@ -126,7 +126,7 @@ void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t byt
 }
 
 // Whether the process may reserve this many more bytes.
-bool DeviceMemory::allowed(size_t bytes) {
+bool DeviceMemory::is_allowed(size_t bytes) {
   std::lock_guard<SpinLock> guard(lock_);
   if (fraction_ >= 1) return true;
   const auto limit = static_cast<int64_t>(fraction_ * static_cast<double>(total_));

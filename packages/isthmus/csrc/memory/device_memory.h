@@ -151,7 +151,7 @@ class DeviceMemory {
   Block* take_again(int64_t stream, size_t bytes, bool all);
   Block* grow(int64_t stream, size_t bytes, size_t* asked);
   void* from_driver(Policy& policy, const Growth& growth, size_t bytes);
-  bool allowed(size_t bytes);
+  bool is_allowed(size_t bytes);
   void collect_garbage(size_t bytes);
   void release_recorded(Block* block) noexcept;
   bool release_after_capture(Block* block, const std::vector<c10::Stream>& streams) noexcept;

@@ -236,7 +236,7 @@ std::optional<size_t> begin(Group& group, const Description& description, std::c
   return number;
 }
 
-void started(std::optional<size_t> number) noexcept {
+void record_start(std::optional<size_t> number) noexcept {
   if (!number) return;
   Recorder& known = recorder();
   const std::lock_guard<std::mutex> lock(known.mutex);
@@ -246,7 +246,7 @@ void started(std::optional<size_t> number) noexcept {
   if (!entry->is_message) advance(known.progress[entry->group].started, *entry);
 }
 
-void completed(std::optional<size_t> number) noexcept {
+void record_end(std::optional<size_t> number) noexcept {
   if (!number) return;
   Recorder& known = recorder();
   const std::lock_guard<std::mutex> lock(known.mutex);

@@ -16,8 +16,8 @@ namespace recorder {
 // Records an operation. The recorder keeps ISTHMUS_FLIGHT_RECORDER operations, 2000 by default; 0 switches it
 // off, and begin() then returns nothing.
 std::optional<size_t> begin(Group& group, const Description& description, std::chrono::milliseconds timeout);
-void started(std::optional<size_t> number) noexcept;
-void completed(std::optional<size_t> number) noexcept;
+void record_start(std::optional<size_t> number) noexcept;
+void record_end(std::optional<size_t> number) noexcept;
 
 // A pickle in the format of PyTorch's recorder; only_active leaves out completed operations.
 std::string dump(bool with_collectives, bool only_active);

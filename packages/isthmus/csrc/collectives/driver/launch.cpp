@@ -255,7 +255,7 @@ void Launch::capture(std::vector<Launch>& launches, DriverWork& work, Capture& c
   capture.add(stream,
               std::make_unique<CollectiveStep>(
                   std::move(launches), c10::intrusive_ptr<DriverWork>::reclaim_copy(&work), communicators));
-  work.launched(std::move(description), std::move(launched));  // its end follows the step
+  work.note_launch(std::move(description), std::move(launched));  // its end follows the step
   work.poll();
 }
 
@@ -279,8 +279,8 @@ void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
   if (number != 0) description.in_driver = number;
   enqueue_all(launches, group, communicators, stream);
   hand_over(launches, launched);
-  work.launched(std::move(description), std::move(launched));
-  for (Launch& launch : launches) launch.row_.enqueued(group.identity().size, stream);
+  work.note_launch(std::move(description), std::move(launched));
+  for (Launch& launch : launches) launch.row_.note_enqueue(group.identity().size, stream);
   if (!work.poll() || work.exception()) watchdog::watch(c10::intrusive_ptr<DriverWork>::reclaim_copy(&work));
 }
 

@@ -46,7 +46,7 @@ std::string Description::text() const {
 DriverWork::DriverWork(std::shared_ptr<Group> group, c10d::OpType type)
     : Work(group->identity().rank, type), group_(std::move(group)) {}
 
-void DriverWork::launched(Description description, Launched launched) {
+void DriverWork::note_launch(Description description, Launched launched) {
   description_ = std::move(description);
   launched_ = std::move(launched);
   launched_at_ = std::chrono::steady_clock::now();
@@ -87,14 +87,14 @@ bool DriverWork::poll(std::vector<at::Tensor>& kept) noexcept {
   }
   std::exception_ptr error;
   try {
-    if (begin_.has_completed()) recorder::started(entry_);
+    if (begin_.has_completed()) recorder::record_start(entry_);
     if (!end_.has_completed()) return false;
     const std::string message = failure();
     if (!message.empty()) error = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));
   } catch (const std::exception&) {
     error = std::current_exception();
   }
-  if (!error) recorder::completed(entry_);
+  if (!error) recorder::record_end(entry_);
   kept.swap(launched_->kept);
   finish(error);
   return true;

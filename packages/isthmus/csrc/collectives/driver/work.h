@@ -75,7 +75,7 @@ class DriverWork final : public c10d::Work {
   c10::Stream stream() const { return launched_->stream; }
   std::chrono::milliseconds timeout() const { return launched_->timeout; }
   // Called once the operation is enqueued.
-  void launched(Description description, Launched launched);
+  void note_launch(Description description, Launched launched);
   std::chrono::steady_clock::duration age() const { return std::chrono::steady_clock::now() - launched_at_; }
 
   // Whether it has ended; if so, releases the memory that it kept.

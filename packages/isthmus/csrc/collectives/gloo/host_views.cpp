@@ -124,7 +124,7 @@ std::vector<std::vector<at::Tensor>> HostViews::map(const std::vector<std::vecto
   return hosts;
 }
 
-at::Tensor HostViews::concatenated(const std::vector<at::Tensor>& tensors) {
+at::Tensor HostViews::concatenate(const std::vector<at::Tensor>& tensors) {
   const std::vector<at::Tensor> hosts = map(tensors, Access::kRead);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   int64_t total = 0;

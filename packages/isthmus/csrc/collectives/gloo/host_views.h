@@ -30,7 +30,7 @@ class HostViews {
   std::vector<std::vector<at::Tensor>> map(const std::vector<std::vector<at::Tensor>>& lists, Access access);
 
   // The elements of the tensors, one after the other, in memory that gloo may overwrite.
-  at::Tensor concatenated(const std::vector<at::Tensor>& tensors);
+  at::Tensor concatenate(const std::vector<at::Tensor>& tensors);
 
   // Copies these elements of host, which gloo writes, to the tensor when the collective is done.
   void deliver(const at::Tensor& tensor, const at::Tensor& host);
@@ -49,7 +49,7 @@ class HostViews {
   const std::vector<at::Tensor>& results() const { return results_; }
 
   // Called once gloo has the collective.
-  void launched(int group_size) { row_.launched(group_size); }
+  void note_launch(int group_size) { row_.note_launch(group_size); }
 
   // Called when gloo has finished or failed.
   void done() noexcept { row_.done(); }

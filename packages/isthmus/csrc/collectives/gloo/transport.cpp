@@ -99,7 +99,7 @@ std::vector<WorkPtr> GlooTransport::end_coalescing() {
 }
 
 WorkPtr GlooTransport::wrap(OpType type, WorkPtr inner, HostViews&& views) const {
-  views.launched(group_->identity().size);
+  views.note_launch(group_->identity().size);
   if (!views.on_chip()) return inner;
   if (!c10d::isP2POp(type)) return CollectiveWork::follow(type, std::move(inner), std::move(views));
   return c10::make_intrusive<PointToPointWork>(type, std::move(inner), std::move(views));
@@ -222,7 +222,7 @@ WorkPtr GlooTransport::reduce_scatter_part(OpType type, const char* collective, 
                                            const Tensors& inputs, int64_t start,
                                            const c10d::ReduceScatterOptions& options) {
   HostViews views(collective, Elements::kReduced);
-  Tensors sum = {views.concatenated(inputs)};
+  Tensors sum = {views.concatenate(inputs)};
   views.deliver(output, sum[0].narrow(0, start, output.numel()));
   c10d::AllreduceOptions reduction;
   reduction.reduceOp = reduce_on_host(options, views, sum, group_->identity().size).reduceOp;

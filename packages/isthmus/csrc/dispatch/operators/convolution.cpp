@@ -56,7 +56,7 @@ class CpuCall {
     record_call(std::move(step), results, mapping_);
     return results;
   }
-  bool captured() const {
+  bool is_captured() const {
     return capturing() && capture_of(current_stream(mapping_.device())) != nullptr && alias_;
   }
 
@@ -86,7 +86,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   CpuCall call(kConvolution);
   const at::Tensor cpu_input = call.argument(input), cpu_weight = call.argument(weight);
   const std::optional<at::Tensor> cpu_bias = call.argument(bias);
-  if (C10_UNLIKELY(call.captured()))
+  if (C10_UNLIKELY(call.is_captured()))
     return call
         .record("aten::convolution", {cpu_input, cpu_weight, cpu_bias, stride, padding, dilation, transposed,
                                       output_padding, groups})[0]
@@ -107,7 +107,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   const at::Tensor cpu_grad = call.argument(grad_output), cpu_input = call.argument(input),
                    cpu_weight = call.argument(weight);
   const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
-  if (C10_UNLIKELY(call.captured())) {
+  if (C10_UNLIKELY(call.is_captured())) {
     const torch::jit::Stack results = call.record(
         "aten::convolution_backward", {cpu_grad, cpu_input, cpu_weight, c10::List<int64_t>({bias_size}),
                                        stride, padding, dilation, transposed, output_padding, groups,

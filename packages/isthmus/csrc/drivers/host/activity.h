@@ -38,7 +38,8 @@ class Span {
 
 // Wraps work in a span, for a stream that runs it later. Call it on the thread that enqueues the work.
 template <typename Work>
-auto recorded(isthmus_activity_kind kind, const char* name, const Stream& stream, uint64_t bytes, Work work) {
+auto record_around(isthmus_activity_kind kind, const char* name, const Stream& stream, uint64_t bytes,
+                   Work work) {
   return [=, &stream, correlation = correlation()] {
     if (__builtin_expect(!recording(), 1)) return work();
     const Span span(kind, name, stream, bytes, correlation);

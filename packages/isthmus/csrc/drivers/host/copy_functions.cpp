@@ -88,8 +88,8 @@ const char* name_of(const Copy& copy) {
 
 // The copy as work of a stream.
 auto work_of(const Copy& copy, const Stream& stream) {
-  return activity::recorded(ISTHMUS_ACTIVITY_COPY, name_of(copy), stream, copy.bytes,
-                            [copy] { perform(copy); });
+  return activity::record_around(ISTHMUS_ACTIVITY_COPY, name_of(copy), stream, copy.bytes,
+                                 [copy] { perform(copy); });
 }
 
 void require_device_of(const Stream& stream, int32_t device, const char* function) {
@@ -163,7 +163,8 @@ isthmus_status set_async(void* pointer, uint8_t value, size_t bytes, isthmus_str
     const Place place = device_place(pointer, bytes, "set_async", "pointer");
     require_device_of(stream, place.device->index(), "set_async");
     const auto work = [=] { std::memset(host_address(place, bytes), value, bytes); };
-    enqueue(stream, bytes, false, activity::recorded(ISTHMUS_ACTIVITY_SET, "Memset", stream, bytes, work));
+    enqueue(stream, bytes, false,
+            activity::record_around(ISTHMUS_ACTIVITY_SET, "Memset", stream, bytes, work));
     return ISTHMUS_OK;
   });
 }

@@ -45,7 +45,7 @@ isthmus_status initialize() {
   if (state != State::kNew) return refuse_call();
   const std::lock_guard<std::mutex> lock(mutex);
   if (driver_state.load(std::memory_order_acquire) == State::kReady) return ISTHMUS_OK;
-  return guarded([] {
+  return call_guarded([] {
     make_runtime();
     return ISTHMUS_OK;
   });
@@ -106,7 +106,7 @@ isthmus_status device_count(int32_t* count) {
     *count = ready ? static_cast<int32_t>(runtime().devices.size()) : read_config().devices;
     return ISTHMUS_OK;
   };
-  return driver_state.load(std::memory_order_acquire) == State::kNew ? guarded(body) : call(body);
+  return driver_state.load(std::memory_order_acquire) == State::kNew ? call_guarded(body) : call(body);
 }
 
 isthmus_status device_properties(int32_t index, isthmus_device_properties* properties) {

@@ -80,8 +80,8 @@ isthmus_status stream_wait_event(isthmus_stream handle, isthmus_event event) {
     const auto record = awaited.pending();
     // A stream never needs to wait for its own past.
     if (record == nullptr || record->stream() == &stream) return ISTHMUS_OK;
-    stream.submit(activity::recorded(ISTHMUS_ACTIVITY_SYNCHRONIZE, "Stream Wait Event", stream, 0,
-                                     [record] { record->wait(); }));
+    stream.submit(activity::record_around(ISTHMUS_ACTIVITY_SYNCHRONIZE, "Stream Wait Event", stream, 0,
+                                          [record] { record->wait(); }));
     return ISTHMUS_OK;
   });
 }

@@ -50,7 +50,7 @@ std::shared_ptr<Graph> Capture::end() {
   // Without the lock: a stream that submits holds its own when it takes this one.
   for (const auto& stream : streams) stream->end_capture();
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (const size_t unjoined = order_.unjoined(origin_)) {
+  if (const size_t unjoined = order_.count_unjoined(origin_)) {
     fail(ISTHMUS_INVALID_ARGUMENT,
          "graph_end: the work of %zu streams of the capture was not joined; let the first stream wait for "
          "an event after it",

@@ -70,7 +70,7 @@ void DeviceMemory::close_import(void* pointer) {
 }
 
 // The caller holds the mutex.
-bool DeviceMemory::imported(uint64_t offset, uint64_t bytes) const {
+bool DeviceMemory::is_imported(uint64_t offset, uint64_t bytes) const {
   const auto next = imports_.upper_bound(offset);
   if (next == imports_.begin()) return false;
   const auto& [begin, import] = *std::prev(next);

@@ -42,7 +42,7 @@ bool DeviceMemory::covers(const void* pointer, size_t bytes) {
     const uint64_t within = offset - begin;
     if (within < allocation.requested) return bytes <= allocation.requested - within;
   }
-  return mapped_without_gap(offset, bytes) || imported(offset, bytes);
+  return mapped_without_gap(offset, bytes) || is_imported(offset, bytes);
 }
 
 std::vector<Range> DeviceMemory::file_ranges(const void* pointer, size_t bytes) {

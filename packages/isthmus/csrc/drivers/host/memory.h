@@ -80,7 +80,7 @@ class DeviceMemory {
   void drop_if_unused(isthmus_memory_handle handle);
   uint64_t reserved_range(const void* pointer, size_t bytes, const char* function);
   bool mapped_without_gap(uint64_t offset, uint64_t bytes) const;
-  bool imported(uint64_t offset, uint64_t bytes) const;
+  bool is_imported(uint64_t offset, uint64_t bytes) const;
 
   const int32_t device_;
   const uint64_t capacity_;

@@ -87,8 +87,8 @@ isthmus_status stream_host_function(isthmus_stream handle, isthmus_host_function
   return call([&] {
     if (function == nullptr) fail(ISTHMUS_INVALID_ARGUMENT, "stream_host_function: function is null");
     Stream& stream = stream_of(handle);
-    stream.submit(activity::recorded(ISTHMUS_ACTIVITY_KERNEL, "host function", stream, 0,
-                                     [=] { function(user_data); }));
+    stream.submit(activity::record_around(ISTHMUS_ACTIVITY_KERNEL, "host function", stream, 0,
+                                          [=] { function(user_data); }));
     return ISTHMUS_OK;
   });
 }

@@ -80,7 +80,7 @@ class PlannedPolicy final : public TreePolicy {
   void drop_blocks(Track& track);
   void dissolve(Track& track);
   size_t excess(size_t bytes);
-  static size_t tolerated(size_t bytes, double share);
+  static size_t most_tolerated(size_t bytes, double share);
   size_t remove_large(size_t need, std::vector<Range>& ranges);
 
   Track default_{0};

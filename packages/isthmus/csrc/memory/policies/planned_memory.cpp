@@ -44,13 +44,13 @@ size_t PlannedPolicy::excess(size_t bytes) {
   const auto in_use = static_cast<size_t>(statistics_.active_bytes.all.current);
   const auto peak = static_cast<size_t>(statistics_.active_bytes.all.peak);
   highest_ = std::max({highest_, peak, in_use + bytes});
-  const size_t limit = tolerated(highest_, steps_ == 0 ? kToleratedFirst : kTolerated);
+  const size_t limit = most_tolerated(highest_, steps_ == 0 ? kToleratedFirst : kTolerated);
   const size_t reserved = static_cast<size_t>(statistics_.reserved_bytes.all.current) + bytes;
   return reserved > limit && releases_left_ > 0 ? reserved - limit : 0;
 }
 
 // Bytes that may be reserved for bytes in use at a time.
-size_t PlannedPolicy::tolerated(size_t bytes, double share) {
+size_t PlannedPolicy::most_tolerated(size_t bytes, double share) {
   return static_cast<size_t>(share * static_cast<double>(bytes)) + kLargeSegment;
 }
 
@@ -74,7 +74,7 @@ bool PlannedPolicy::affords(const Track& track) {
   const size_t expected = std::max(highest_, in_use + track.wanted);
   double share = track.abandoned ? kToleratedRegion : kTolerated;
   if (track.refusals >= kRefusals) share = kToleratedRefused;
-  return reserved + track.wanted <= idle + tolerated(expected, share);
+  return reserved + track.wanted <= idle + most_tolerated(expected, share);
 }
 
 void PlannedPolicy::refuse(Track& track) {

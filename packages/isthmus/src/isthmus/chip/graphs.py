@@ -228,7 +228,7 @@ class GraphedCall:
         inside: set[int] = set()  # addresses
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
-            if self.forward_graph.allocated(tensor):
+            if self.forward_graph.has_allocated(tensor):
                 inside.add(tensor.untyped_storage().data_ptr())
             else:
                 outside.append(tensor)

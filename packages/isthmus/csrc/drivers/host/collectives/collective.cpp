@@ -259,7 +259,7 @@ bool Collective::end() {
   return true;
 }
 
-std::vector<int32_t> Collective::late() const {
+std::vector<int32_t> Collective::late_ranks() const {
   std::vector<int32_t> ranks;
   for (int32_t rank = 0; rank < communicator().world_size(); ++rank) {
     const Seat& seat = communicator().control().seat(rank);

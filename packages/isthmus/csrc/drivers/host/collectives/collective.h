@@ -52,7 +52,7 @@ class Collective final : public Operation {
   enum class Phase { kTurn, kArrive, kWork, kFinish };
 
   bool step() override;
-  std::vector<int32_t> late() const override;
+  std::vector<int32_t> late_ranks() const override;
   std::string late_for() const override;
   std::string label() const override;
   uint64_t number() const override { return sequence_; }

@@ -60,14 +60,14 @@ void Operation::require_progress(int64_t now) {
       fail(ISTHMUS_ABORTED, "%s: %s destroyed it before %s completed; synchronize first",
            communicator().title().c_str(), communicator().name_of(communicator().rank()).c_str(),
            label().c_str());
-    for (const int32_t rank : late()) {
+    for (const int32_t rank : late_ranks()) {
       if (communicator().is_present(rank)) continue;
-      const std::vector<int32_t> still = late();  // it may have completed its part before it exited
+      const std::vector<int32_t> still = late_ranks();  // it may have completed its part before it exited
       if (std::count(still.begin(), still.end(), rank) != 0)
         communicator().fail_without(rank, label(), number());
     }
     const int64_t timeout_ms = communicator().options().timeout_ms;
-    if (timeout_ms != 0 && now - started_ns_ >= timeout_ms * 1'000'000 && !ready()) fail_late(late());
+    if (timeout_ms != 0 && now - started_ns_ >= timeout_ms * 1'000'000 && !ready()) fail_late(late_ranks());
   } catch (const Failure& failure) {
     fail_communicator(failure);
   }

@@ -38,7 +38,7 @@ class Operation {
   // meantime.
   virtual bool step() = 0;
   // Ranks it waits for, and what they have not done: "arrive".
-  virtual std::vector<int32_t> late() const = 0;
+  virtual std::vector<int32_t> late_ranks() const = 0;
   virtual std::string late_for() const = 0;
   // "operation 7 (all_reduce of 8 float32 (sum))".
   virtual std::string label() const = 0;

@@ -109,7 +109,7 @@ void PointToPoint::ring_both() {
   if (request_.root != communicator().rank()) communicator().control().ring(communicator().rank());
 }
 
-std::vector<int32_t> PointToPoint::late() const {
+std::vector<int32_t> PointToPoint::late_ranks() const {
   if (request_.root == communicator().rank() || awaited_.ready()) return {};
   return {request_.root};
 }

@@ -17,7 +17,7 @@ class PointToPoint final : public Operation {
   enum class Phase { kTurn, kRoom, kTaken };
 
   bool step() override;
-  std::vector<int32_t> late() const override;
+  std::vector<int32_t> late_ranks() const override;
   std::string late_for() const override;
   std::string label() const override;
 
