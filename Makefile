@@ -49,7 +49,7 @@ CORE := packages/isthmus
 ASCEND := packages/isthmus-ascend
 # Files that the build of a package reads; isthmus_ops.h is made of the opset.
 SOURCES = $(wildcard $(1)/setup.py) $(shell find $(1)/csrc -type f -not -name '*.md') $(wildcard $(1)/src/*/options.py)
-OPSET := $(wildcard $(CORE)/src/isthmus/opset/*.py $(CORE)/src/isthmus/opset/families/*.py)
+OPSET := $(wildcard $(addprefix $(CORE)/src/isthmus/opset/,*.py *.json families/*.py))
 FORMATTED := $(filter-out %/driver.h %/operators.h,$(shell find $(CORE)/csrc $(ASCEND)/csrc -name '*.cpp' -o -name '*.h'))
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
 unexport PYTHONDONTWRITEBYTECODE
@@ -159,7 +159,10 @@ opinfo: setup
 	@$(BIN)/python -m tools.opinfo
 	@$(BIN)/python -m tools.opinfo --layouts
 
-docs: setup
+# The schemas first: the build reads them.
+docs: $(STAMPS)/tools
+	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m tools.docs tools.opset.torchgen_schemas
+	@$(MAKE) --silent setup
 	@$(BIN)/python -m tools.docs
 
 # Sphinx and what drives a browser are only needed here.

@@ -1,4 +1,4 @@
-"""Regenerate every generated page and file: ``python -m tools.docs [--check]``, or ``make docs``.
+"""Regenerate every generated page and file: ``python -m tools.docs [--check] [generator ...]``, or ``make docs``.
 
 ``--check`` writes nothing; it lists the stale files and exits with 1 if there are any. A generator is a module whose
 function ``files()`` returns the text of each file it generates. Results are not measured here, only drawn.
@@ -7,8 +7,11 @@ function ``files()`` returns the text of each file it generates. Results are not
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
+
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # PyTorch warns about some of the samples
 
 import torch  # noqa: F401 - before isthmus.chip, which it loads
 
@@ -39,7 +42,7 @@ def main(arguments: list[str]) -> int:
     """Write or list the stale files; return the exit status."""
     check = "--check" in arguments
     found = False
-    for generator in GENERATORS:
+    for generator in [each for each in arguments if each != "--check"] or GENERATORS:
         for path, text in stale(generator).items():
             found = True
             print(f"{'stale' if check else 'written'}: {path.relative_to(ROOT)}")

@@ -248,7 +248,10 @@ def printed(*words: str) -> str:
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     command = [sys.executable, *words]
-    return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    done = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)  # the program has said why
+    return done.stdout
 
 
 def copy_headers(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 from pathlib import Path
@@ -99,6 +100,9 @@ def records(names: list[str], models: dict[str, list[str]]) -> dict[str, Any]:
     members = groups(functions)
     found = {}
     for name in sorted(names):
+        if name not in functions:
+            near = ", ".join(difflib.get_close_matches(name, functions, n=3))
+            raise KeyError(f"PyTorch has no overload {name}" + (f"; similar: {near}" if near else ""))
         function, family = functions[name], members[name]
         inputs = next((derivatives[each] for each in (name, *family) if each in derivatives), [])
         found[name] = {

@@ -73,6 +73,7 @@ def generate(
     from isthmus.conformance import cache
     from isthmus.conformance.generate import generate as write
     from isthmus.doctor import NO_TORCH, has_torch
+    from isthmus.opset import UnknownOperator
     from isthmus_common.progress import Bar
 
     if not has_torch():
@@ -88,7 +89,7 @@ def generate(
         raise fail(
             "conform generate: a process was killed, probably for memory; choose fewer --operators", 2
         ) from None
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError, UnknownOperator) as error:
         raise fail(f"conform generate: {' '.join(str(error).split())}", 2) from None
     rejected = {name: count for name, count in done.rejected.items() if count}
     most = ", ".join(

@@ -107,5 +107,7 @@ def _unknown_error(name: str) -> str:
     served = canonical(name)
     if served:
         return f"{name} is implemented by the kernel of {served}; register that"
+    if name in operators():
+        return f"{name} is not in schemas.json yet; run `make docs`"
     near = difflib.get_close_matches(name, records(), n=3)
     return f"no operator {name!r} in the opset" + (f"; similar: {', '.join(near)}" if near else "")

@@ -6,9 +6,10 @@ prototype, and the name for a library's table. ``aten::add.Tensor`` is ``aten_ad
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Iterable
 
-from isthmus.opset import operators, schema_of
+from isthmus.opset import UnknownOperator, operators, schema_of
 from isthmus.opset.operator import Operator, Tolerance
 from isthmus.opset.schema import Argument, Schema
 
@@ -252,4 +253,7 @@ def _tolerance(tolerance: Tolerance) -> str:
 
 
 if __name__ == "__main__":
-    print(opset(), end="")
+    try:
+        print(opset(), end="")
+    except UnknownOperator as error:
+        sys.exit(f"isthmus_ops.h: {error}")
