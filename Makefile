@@ -301,5 +301,5 @@ sanitize: setup
 	@ISTHMUS_DRIVER=none $(BIN)/python -m tools.ascend.fuzz
 
 clean:
-	@rm -rf build dist packages/*/build packages/*/src/*.egg-info $(CORE)/src/isthmus/_build.py $(CORE)/src/isthmus/include
+	@rm -rf build dist packages/*/build packages/*/src/*.egg-info $(CORE)/src/isthmus/binaries/torch_* $(CORE)/src/isthmus/include
 	@find packages -name '*.so' -delete
