@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
@@ -312,11 +313,24 @@ def remove_other_binaries(package: Path) -> None:
 def extensions() -> list[Extension]:
     """Everything that can be compiled here."""
     binaries = [make(each) for each in torches() for make in (core, kernels)]
+    if os.environ.get("ISTHMUS_BUILD") == "binaries":  # `isthmus build`, which adds them to an installation
+        return binaries
     return [loader(), driver(HOST_DRIVER, HOST_FOLDERS), *binaries]
+
+
+class BuildPython(build_py):
+    """Adds to a wheel what `isthmus build` compiles."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            source = Path(self.build_lib) / "isthmus" / "source"
+            shutil.copytree(ROOT / "csrc", source / "csrc", dirs_exist_ok=True)
+            shutil.copy(ROOT / "setup.py", source / "setup.py")
 
 
 # ISTHMUS_BUILD=none installs only the Python part; make does that while it compiles the rest in place.
 setup(
     ext_modules=[] if os.environ.get("ISTHMUS_BUILD") == "none" else extensions(),
-    cmdclass={"build_ext": Build},
+    cmdclass={"build_ext": Build, "build_py": BuildPython},
 )
