@@ -63,7 +63,7 @@ define BUILD
 @touch $@.begun # a source that changes meanwhile is newer
 @echo "make: building $(2) (log: build/$(notdir $(1)).log)"
 @set -o pipefail; (cd $(1) && $(ENVIRONMENT) $(CURDIR)/$(BIN)/python -u setup.py build_ext --inplace) 2>&1 | \
-  $(BIN)/python -m tools.build_progress build/$(notdir $(1)).log || \
+  PYTHONPATH=$(CORE)/src $(BIN)/python -m isthmus.binaries.progress build/$(notdir $(1)).log || \
   { grep -A6 ' error: ' build/$(notdir $(1)).log || tail -n 40 build/$(notdir $(1)).log; exit 1; }
 @grep -A4 ' warning: ' build/$(notdir $(1)).log || true
 @mv $@.begun $@
@@ -304,5 +304,5 @@ sanitize: setup
 	@ISTHMUS_DRIVER=none $(BIN)/python -m tools.ascend.fuzz
 
 clean:
-	@rm -rf build dist packages/*/build packages/*/src/*.egg-info $(CORE)/src/isthmus/_build.py $(CORE)/src/isthmus/include
+	@rm -rf build dist packages/*/build packages/*/src/*.egg-info $(CORE)/src/isthmus/binaries/torch_* $(CORE)/src/isthmus/include
 	@find packages -name '*.so' -delete

@@ -1,17 +1,23 @@
 """Builds what is compiled: the loader and the host driver; with PyTorch the core and the kernels.
 
-The rest of the package is described in pyproject.toml.
+These are compiled once for each PyTorch: the installed one, or those whose folders ISTHMUS_TORCH names, separated by
+colons; the installed one then compiles for them, and none of them is imported. The rest of the package is described
+in pyproject.toml.
 """
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
@@ -21,10 +27,9 @@ GENERATED = {
     "isthmus_ops.h": ("-m", "isthmus.opset.header"),
     "isthmus_options.h": ("-m", "isthmus_common.options_header", "isthmus.options"),
 }
-CORE = "isthmus._C"
+BINARIES = "isthmus.binaries."
 LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
-KERNELS = "isthmus.ops.libisthmus_kernels"
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
 CORE_FOLDERS = (
     "core",
@@ -59,12 +64,45 @@ if HAS_TORCH:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # an older installation of this package
 
     import torch
-    from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
-
-    # Headers of the system are in no list of dependencies: another version compiles everything by another command.
-    TORCH_VERSION = ("ISTHMUS_TORCH_VERSION", torch.__version__)
+    from torch.utils.cpp_extension import BuildExtension
 else:
     BuildExtension = build_ext
+
+
+class Torch(NamedTuple):
+    """A PyTorch to compile against, by its folder; it need not be importable."""
+
+    folder: Path
+
+    @property
+    def version(self) -> str:
+        """Version with its local part: 2.13.0+cpu."""
+        text = (self.folder / "version.py").read_text()
+        return re.search(r"^__version__ = ['\"](.+?)['\"]", text, flags=re.MULTILINE)[1]
+
+    @property
+    def package(self) -> str:
+        """Where the binaries for its minor version go: torch_2_13."""
+        return f"torch_{'_'.join(self.version.split('.')[:2])}"
+
+    @property
+    def include_flags(self) -> list[str]:
+        """Flags of the compiler that find its headers."""
+        include = self.folder / "include"
+        return [f for path in (include, include / "torch/csrc/api/include") for f in ("-isystem", str(path))]
+
+    @property
+    def macros(self) -> list[tuple[str, str]]:
+        """The version: headers of the system are in no list of dependencies, but another command compiles all again."""
+        return [("ISTHMUS_TORCH_VERSION", self.version)]
+
+
+def torches() -> list[Torch]:
+    """Every PyTorch to compile against."""
+    if not HAS_TORCH:
+        return []
+    named = os.environ.get("ISTHMUS_TORCH") or str(Path(torch.__file__).parent)
+    return [Torch(Path(folder).resolve()) for folder in named.split(":")]
 
 
 def sources(folder: str) -> list[str]:
@@ -112,17 +150,17 @@ def operator_interface() -> str:
     return str(Path(spec.submodule_search_locations[0]) / "include")
 
 
-def core() -> Extension:
+def core(against: Torch) -> Extension:
     """isthmus._C: what PyTorch asks of a device."""
-    system = [flag for path in (*include_paths(), operator_interface()) for flag in ("-isystem", path)]
+    system = [*against.include_flags, "-isystem", operator_interface()]
     return Extension(
-        CORE,
+        f"{BINARIES}{against.package}._C",
         sources=[path for folder in CORE_FOLDERS for path in grouped(folder)],
         depends=[*headers(), *(path for folder in CORE_FOLDERS for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
-        define_macros=[TORCH_VERSION],
+        define_macros=against.macros,
         extra_compile_args=[*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
-        library_dirs=library_paths(),
+        library_dirs=[str(against.folder / "lib")],
         libraries=["c10", "torch", "torch_cpu", "torch_python", "dl"],
         language="c++",
     )
@@ -176,27 +214,27 @@ def capability() -> str:
     return asked if asked in CAPABILITIES else "DEFAULT"
 
 
-def kernels() -> Extension:
+def kernels(against: Torch) -> Extension:
     """The fused operators' CPU kernels: they serve plain CPU tensors too, so they are no part of the core.
 
     Not linked with OpenMP: its symbols are those of the library that PyTorch has loaded for all.
     """
-    system = [flag for path in include_paths() for flag in ("-isystem", path)]
     chosen = capability()
     return Extension(
-        KERNELS,
+        f"{BINARIES}{against.package}.libisthmus_kernels",
         sources=grouped("kernels", KERNEL_GROUP),
         depends=[*headers(), *sources("kernels")],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
-        define_macros=[TORCH_VERSION, ("CPU_CAPABILITY", chosen), (f"CPU_CAPABILITY_{chosen}", None)],
+        define_macros=[*against.macros, ("CPU_CAPABILITY", chosen), (f"CPU_CAPABILITY_{chosen}", None)],
         extra_compile_args=[
-            *(*system, "-std=c++20", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),
+            *(*against.include_flags, "-std=c++20", "-O3", "-fopenmp", "-fno-math-errno"),
+            "-fno-trapping-math",
             "-ffp-contract=off",  # a difference of two equal products is 0
             *(*CAPABILITIES[chosen], *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
             # GCC 12 says it of its own AVX512 intrinsics, which begin with an undefined register on purpose.
             *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
         ],
-        library_dirs=library_paths(),
+        library_dirs=[str(against.folder / "lib")],
         libraries=["c10", "torch", "torch_cpu"],
         language="c++",
     )
@@ -233,10 +271,10 @@ class Build(BuildExtension):
         package = (ROOT / "src" if in_place else Path(self.build_lib)) / "isthmus"
         copy_headers(package / "include")
         super().run()
-        if HAS_TORCH:
-            write_build_record(package / "_build.py")
-        elif not in_place:
-            remove_core(package)
+        for each in torches():
+            write_build_record(package / "binaries" / each.package / "build.json", each)
+        if not in_place:
+            remove_other_binaries(package)
 
 
 def printed(*words: str) -> str:
@@ -263,28 +301,39 @@ def copy_headers(folder: Path) -> None:
         beside.replace(folder / header.name)
 
 
-def write_build_record(path: Path) -> None:
-    """Record what was compiled against and for; isthmus/autoload.py and isthmus/ops read it before they load."""
-    text = (
-        '"""Written by setup.py."""\n\n'
-        f'TORCH_VERSION = "{torch.__version__}"\nKERNEL_CAPABILITY = "{capability()}"\n'
-    )
-    write_if_changed(path, text)
+def write_build_record(path: Path, against: Torch) -> None:
+    """Record what was compiled against and for; isthmus.binaries reads it."""
+    write_if_changed(path, json.dumps({"torch": against.version, "kernels": capability()}) + "\n")
 
 
-def remove_core(package: Path) -> None:
-    """Drop the core that an earlier build, with PyTorch, left where this one collects its files."""
-    for stale in (package / "_build.py", *package.glob("_C.*.so"), *package.glob("ops/*.so")):
-        stale.unlink(missing_ok=True)
+def remove_other_binaries(package: Path) -> None:
+    """Drop what an earlier build, for another PyTorch, left where this one collects its files."""
+    for folder in (package / "binaries").glob("torch_*"):
+        if folder.name not in [each.package for each in torches()]:
+            shutil.rmtree(folder)
 
 
 def extensions() -> list[Extension]:
     """Everything that can be compiled here."""
-    return [loader(), driver(HOST_DRIVER, HOST_FOLDERS), *([core(), kernels()] if HAS_TORCH else [])]
+    binaries = [make(each) for each in torches() for make in (core, kernels)]
+    if os.environ.get("ISTHMUS_BUILD") == "binaries":  # `isthmus build`, which adds them to an installation
+        return binaries
+    return [loader(), driver(HOST_DRIVER, HOST_FOLDERS), *binaries]
+
+
+class BuildPython(build_py):
+    """Adds to a wheel what `isthmus build` compiles."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            source = Path(self.build_lib) / "isthmus" / "source"
+            shutil.copytree(ROOT / "csrc", source / "csrc", dirs_exist_ok=True)
+            shutil.copy(ROOT / "setup.py", source / "setup.py")
 
 
 # ISTHMUS_BUILD=none installs only the Python part; make does that while it compiles the rest in place.
 setup(
     ext_modules=[] if os.environ.get("ISTHMUS_BUILD") == "none" else extensions(),
-    cmdclass={"build_ext": Build},
+    cmdclass={"build_ext": Build, "build_py": BuildPython},
 )

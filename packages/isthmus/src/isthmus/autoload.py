@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
-from isthmus import drivers, options
+from isthmus import binaries, drivers, options
 from isthmus.options import InvalidOption
 from isthmus_common.options import start as start_tools
 from isthmus_common.text import first_line
@@ -119,14 +119,11 @@ def _check_torch_version() -> None:
     import torch
 
     try:
-        from isthmus._build import TORCH_VERSION
-    except ModuleNotFoundError:
-        raise Refused("the C++ core is not built; run `pip install --no-build-isolation .`") from None
-    if torch.__version__ != TORCH_VERSION:
-        raise Refused(
-            f"the C++ core was built for torch {TORCH_VERSION}, this is torch {torch.__version__}; "
-            "run `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
-        )
+        binaries.find(torch.__version__)
+    except binaries.NotBuilt as error:
+        if error.versions:
+            print(f"isthmus: {error}: the chip is off", file=sys.stderr)
+        raise Refused(f"{error}; run `isthmus build`") from None
 
 
 def _check_privateuse1_is_free() -> None:

@@ -1,4 +1,4 @@
-"""The commands ``isthmus env``, ``doctor``, ``ops`` and ``megatron``, which import what they need when they run.
+"""The commands ``isthmus build``, ``env``, ``doctor``, ``ops`` and ``megatron``, which import what they need when they run.
 
 That of Megatron is here because the import of isthmus.megatron adapts Megatron and needs PyTorch.
 """
@@ -18,12 +18,23 @@ ROUTES = ("native", "kernel", "delegate", "decomposition", "fallback", "none")
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to `isthmus`."""
-    for command in (env, doctor, ops):
+    for command in (build, env, doctor, ops):
         app.command()(command)
     megatron = typer.Typer(help="The adaptor for Megatron.", no_args_is_help=True, rich_markup_mode=None)
     megatron.callback()(lambda: None)  # with a callback, a single command stays in a group
     megatron.command("explain")(explain_megatron)
     app.add_typer(megatron, name="megatron")
+
+
+def build() -> None:
+    """Compile the C++ core and the kernels for the PyTorch of this environment; takes minutes."""
+    from isthmus.binaries import compiling
+
+    try:
+        made = compiling.compile_for_installed_torch()
+    except compiling.CannotCompile as error:
+        raise fail(error) from None
+    print(f"isthmus: built for PyTorch {made.torch}: {made.folder}")
 
 
 def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import isthmus
-from isthmus import options
+from isthmus import binaries, options
 from isthmus.options import InvalidOption
 from isthmus_common import children
 from isthmus_common.finding import (
@@ -27,7 +27,6 @@ from isthmus_common.finding import (
 from isthmus_common.units import GIB
 
 _FIX = "fix the errors reported here and above, or select another driver with ISTHMUS_DRIVER"
-_REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
 
 
 def with_torch() -> Iterator[Finding]:
@@ -94,16 +93,11 @@ def _core() -> Iterator[Finding]:
     import torch
 
     try:
-        from isthmus import _build
-    except ModuleNotFoundError:
-        text = f"{torch.__version__}; the C++ core is not built"
-        yield fail("torch", text, "run `pip install --no-build-isolation .`")
+        found = binaries.find(torch.__version__)
+    except binaries.NotBuilt as error:
+        yield fail("torch", f"{torch.__version__}; {error}", "run `isthmus build`")
         return
-    text = f"{torch.__version__}, core built for {_build.TORCH_VERSION}"
-    if torch.__version__ == _build.TORCH_VERSION:
-        yield ok("torch", text)
-    else:
-        yield fail("torch", text, _REBUILD)
+    yield ok("torch", f"{torch.__version__}, core built for {found.torch}")
 
 
 def _registration() -> Iterator[Finding]:

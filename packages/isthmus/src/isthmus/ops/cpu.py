@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from isthmus import binaries
 from isthmus.ops.registration import Implementation, Operator, addressed_by_cpu, first_tensor
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-_LIBRARY = Path(__file__).parent / "libisthmus_kernels.so"
 # Capabilities that PyTorch reports. A machine with one can run code compiled for those before it.
 _CAPABILITIES = ("NO AVX", "DEFAULT", "AVX2", "AVX512")
 
@@ -19,15 +18,13 @@ _CAPABILITIES = ("NO AVX", "DEFAULT", "AVX2", "AVX512")
 def why_unavailable() -> str:
     """Return why the kernels cannot run in this process, or "". Loads them on the first call."""
     try:
-        from isthmus._build import KERNEL_CAPABILITY as built
-    except ImportError:
-        return "the CPU kernels are not built; run `make build`"
-    here = torch.backends.cpu.get_cpu_capability()
+        found = binaries.find(torch.__version__)
+    except binaries.NotBuilt as error:
+        return f"the CPU kernels: {error}; run `isthmus build`"
+    built, here = found.kernels, torch.backends.cpu.get_cpu_capability()
     if built != "DEFAULT" and (here not in _CAPABILITIES or _rank(here) < _rank(built)):
-        return f"the CPU kernels are built for {built} and this process has {here}; run `make build` on this machine"
-    if not _LIBRARY.is_file():
-        return f"{_LIBRARY.name} not found; run `make build`"
-    torch.ops.load_library(str(_LIBRARY))
+        return f"the CPU kernels are built for {built} and this process has {here}; run `isthmus build`"
+    torch.ops.load_library(str(found.folder / binaries.KERNELS))
     return ""
 
 

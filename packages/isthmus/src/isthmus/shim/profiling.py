@@ -8,6 +8,7 @@ from typing import Any
 from torch.autograd.profiler_util import FunctionEvent, FunctionEventAvg
 from torch.profiler import ProfilerActivity
 
+from isthmus.chip import torch_version
 from isthmus.shim.accelerator import Accelerator
 from isthmus_common.patches import Scope
 
@@ -44,7 +45,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         "torch.autograd.profiler.profile.__init__",
         functools.partial(_starting, accelerator.type),
         _REASON,
-        expects=("self", "enabled", "use_cuda", "use_device"),
+        expects=("self", "enabled"),
     )
 
 
@@ -80,7 +81,8 @@ def _parsing(activity: ProfilerActivity, original: Callable[..., Any]) -> Callab
 def _starting(device_type: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init(self: Any, enabled: bool = True, **options: Any) -> None:
-        if options.pop("use_cuda", False) or options.get("use_device") == "cuda":
+        old = torch_version.PROFILE_TAKES_USE_CUDA and options.pop("use_cuda", False)
+        if old or options.get("use_device") == "cuda":
             options["use_device"] = device_type
         original(self, enabled, **options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from tools.build_progress import follow
+from isthmus.binaries.progress import follow
 
 BUILD = """\
 running build_ext

@@ -1,4 +1,4 @@
-"""Show the progress of a build: ``python -u setup.py build_ext 2>&1 | python -m tools.build_progress LOG``.
+"""Show the progress of a build: ``python -u setup.py build_ext 2>&1 | python -m isthmus.binaries.progress LOG``.
 
 All input is written to the log. A terminal shows one line, updated in place; other outputs get a line every 10 s.
 """
