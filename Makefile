@@ -29,6 +29,7 @@
 #   make accuracy-faults [MSPROBE=python]  plant faults in training jobs and count those named, into docs/results/ (minutes)
 #   make fuzz         random programs and captures on the host and numpy chips against the CPU (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
+#   make torch-next VERSION=2.15.0  what moved in that version of PyTorch, of what the project stands on
 #   make wheel [PYTHONS="python3.11 python3.12"]  build the wheels into dist/, check them in fresh environments
 #   make release [CHECK=test]  check the tree, run make test-all, build wheels and their sums, print the next steps
 #   make release VERSION=0.2.0  start a release: write VERSION and the section of CHANGELOG.md
@@ -36,7 +37,7 @@
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies site site-check wheel release clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies torch-next site site-check wheel release clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -202,6 +203,10 @@ bench: setup
 # The environments have the core of this one.
 dependencies: setup
 	@$(BIN)/python -m tools.dependencies
+
+torch-next: $(STAMPS)/tools
+	@test -n "$(VERSION)" || { echo "make: set VERSION to a version of PyTorch, such as 2.15.0" >&2; exit 1; }
+	@$(BIN)/python -m tools.torch_next $(VERSION)
 
 wheel:
 	@$(PYTHON) -m tools.wheel $(or $(PYTHONS),$(PYTHON))

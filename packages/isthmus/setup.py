@@ -93,7 +93,7 @@ class Torch(NamedTuple):
 
     @property
     def macros(self) -> list[tuple[str, str]]:
-        """The version: headers of the system are in no list of dependencies, but another command compiles all again."""
+        """The version: no list of dependencies has headers of the system, but another command compiles all."""
         return [("ISTHMUS_TORCH_VERSION", self.version)]
 
 

@@ -123,7 +123,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("sites", nargs="+", metavar="VERSION|FOLDER")
     words = parser.parse_args(arguments).sites
     sites = [Path(word) if used.exists(Path(word)) else fetch(word) for word in words]
-    old, new = sites if len(sites) == 2 else [Path(sysconfig.get_path("purelib")), *sites]  # noqa: PLR2004
+    old, new = sites if len(sites) == 2 else [Path(sysconfig.get_path("purelib")), *sites]
     print(f"torch {version_of(old)} -> {version_of(new)}")
     for title, lines in (
         ("Headers", changed_headers(old, new)),

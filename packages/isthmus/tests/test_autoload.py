@@ -152,7 +152,9 @@ def test_other_torch_version_is_refused_before_a_library_is_opened():
         """,
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
-    assert re.fullmatch(r"False False built for PyTorch 2[\d., and]+; found 2.99.0\+cpu; run `isthmus build`", found)
+    assert re.fullmatch(
+        r"False False built for PyTorch 2[\d., and]+; found 2.99.0\+cpu; run `isthmus build`", found
+    )
 
 
 def test_unbuilt_core_is_a_reason_not_an_error():

@@ -1,6 +1,7 @@
-"""The commands ``isthmus build``, ``env``, ``doctor``, ``ops`` and ``megatron``, which import what they need when they run.
+"""The commands ``isthmus build``, ``env``, ``doctor``, ``ops`` and ``megatron``.
 
-That of Megatron is here because the import of isthmus.megatron adapts Megatron and needs PyTorch.
+They import what they need when they run. That of Megatron is here because the import of isthmus.megatron adapts
+Megatron and needs PyTorch.
 """
 
 import json

@@ -23,7 +23,7 @@ def test_a_file_gets_a_line_every_ten_seconds_and_the_log_everything() -> None:
     log, output = io.StringIO(), io.StringIO()
     follow(BUILD.splitlines(keepends=True), log, output)
     assert log.getvalue() == BUILD
-    assert output.getvalue() == "make: building isthmus._C 1/22 dispatch_1.cpp\n"
+    assert output.getvalue() == "isthmus: building isthmus._C 1/22 dispatch_1.cpp\n"
 
 
 def test_a_terminal_gets_one_line_that_is_updated() -> None:
@@ -31,7 +31,7 @@ def test_a_terminal_gets_one_line_that_is_updated() -> None:
     follow(BUILD.splitlines(keepends=True), io.StringIO(), output)
     assert output.getvalue().split("\r\033[K") == [
         "",
-        "make: building isthmus._C 1/22 dispatch_1.cpp",
-        "make: building isthmus._C 2/22 loader/elf.cpp",
+        "isthmus: building isthmus._C 1/22 dispatch_1.cpp",
+        "isthmus: building isthmus._C 2/22 loader/elf.cpp",
         "",
     ]

@@ -99,7 +99,12 @@ def test_an_installation_without_torch(golden: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     pip = [str(venv / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
     installed = subprocess.run(
-        [*pip, "install", "--quiet", str(source / "packages" / "isthmus-common"), str(source)],
+        [
+            *pip,
+            "install",
+            "--quiet",
+            *(str(source / "packages" / name) for name in ("isthmus-common", "isthmus")),
+        ],
         capture_output=True,
         text=True,
         check=False,

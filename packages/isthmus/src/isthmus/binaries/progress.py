@@ -26,7 +26,7 @@ def follow(lines: Iterable[str], log: TextIO, output: TextIO) -> None:
             library = found["library"]
         elif found := _STEP.match(line):
             source = re.sub(r".*?/(csrc|build/groups)/", "", found["source"])
-            text = f"make: building {library} {found['done']}/{found['total']} {source}"
+            text = f"isthmus: building {library} {found['done']}/{found['total']} {source}"
             if output.isatty():
                 print(f"\r\033[K{text}", end="", file=output, flush=True)
             elif time.monotonic() - shown >= _INTERVAL_S:
