@@ -270,6 +270,8 @@ class Build(BuildExtension):
         in_place = self.inplace or getattr(self, "editable_mode", False)
         package = (ROOT / "src" if in_place else Path(self.build_lib)) / "isthmus"
         copy_headers(package / "include")
+        for each in torches():  # git keeps no folder of ignored files
+            (package / "binaries" / each.package).mkdir(mode=0o750, parents=True, exist_ok=True)
         super().run()
         for each in torches():
             write_build_record(package / "binaries" / each.package / "build.json", each)
