@@ -240,7 +240,8 @@ typedef struct isthmus_driver {
   isthmus_status (*pointer_attributes)(const void* pointer, isthmus_pointer_attributes* attributes);
 
   /* ---- Copy ---- */
-  /* [M] Copies and returns when done. Does not wait for any stream. acl: aclrtMemcpy. cuda: cudaMemcpy. */
+  /* [M] Copies and returns when done. Does not wait for any stream. ISTHMUS_INVALID_ARGUMENT for an unknown kind.
+   * acl: aclrtMemcpy. cuda: cudaMemcpy. */
   isthmus_status (*copy)(void* to, const void* from, size_t bytes, isthmus_copy_kind kind);
   /* [M] Pinned memory must stay valid until the work is done; the call does not wait. Pageable memory may be freed
    * or overwritten when the call returns: the driver waits, or takes a copy, until it has read the source or written

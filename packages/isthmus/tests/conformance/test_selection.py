@@ -60,6 +60,16 @@ def test_list_takes_patterns(right: Path) -> None:
     assert not any("add" in name for name in names)
 
 
+def test_driver_functions_need_no_golden_data_and_names_are_checked_before_it_is_made(tmp_path: Path) -> None:
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    done = conform("run", "--driver", "host", "--operators", "driver::device_count", **cache)
+    assert (done.returncode, "passed: driver host" in done.stdout) == (0, True), done.stderr
+    done = conform("run", "--driver", "host", "--operators", "hypott", **cache)
+    assert done.returncode == 2
+    assert "making golden data" not in done.stderr
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
 def test_generate_names_the_command_that_lists_operators(tmp_path: Path) -> None:
     done = conform("generate", "--output", tmp_path / "a", "--operators", "nosuchthing")
     assert done.returncode == 2

@@ -100,7 +100,9 @@ class Executor:
         """Run a case and judge it."""
         try:
             if kernel.flags & HOST and not self._device.host_addressable:
-                raise NotClaimed("it computes on the CPU, which cannot access this device's memory")
+                raise NotClaimed(
+                    "it computes on the CPU (HOST), and the driver has no host_window to its memory"
+                )
             plan = Plan(kernel, schema, case, self._device.alignment)
             self._reserve(plan.image.nbytes)
             self._overwrite_inputs(plan)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,7 @@ from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import GoldenError, Reader
 from isthmus.conformance.processes import Job, WorkerProcess, serve_all
 from isthmus.conformance.results import BAD, DRIVER_FAMILY, FAILED, NOT_CLAIMED, CaseResult
-from isthmus.conformance.selection import UsageError, coverage, select
+from isthmus.conformance.selection import UsageError, coverage, named, select
 from isthmus.doctor import NO_TORCH, has_torch
 from isthmus.drivers import Candidate, find
 from isthmus.opset.names import matches
@@ -101,6 +102,7 @@ class Runner:
     ) -> None:
         self._options, self._golden, self._report = options, golden, done
         self._known: list[known_failures.KnownFailure] = []
+        self._covered: set[str] = set()  # operators of the golden data
         self._candidate = candidate(options.driver)
         self._through = options.through or self._found_through()
         if options.libraries and self._through == "pytorch":
@@ -122,26 +124,37 @@ class Runner:
         """
         names = [*opset.records(), *(f"driver::{case.function}" for case in driver_cases())]
         self._known = known_failures.load(self._candidate.known_failures, names, self._through)
+        needs_golden = True
         if isinstance(self._golden, Reader):
             select(self._golden, self._options.operators, self._options.tier)
+        else:
+            needs_golden = bool(named(self._options.operators, self._options.tier))
         worker = self._worker("kernels")
         description = self._candidate.description or worker.hello["description"]
         run = Run({**worker.hello, **_environment(), "description": description, "through": self._through})
         unused = self._run_driver_cases(run, worker)
-        golden = self._golden if isinstance(self._golden, Reader) else self._golden()
-        run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
-        run.head["golden"]["coverage"] = coverage(golden)
-        self._run_operators(run, golden, unused)
-        run.stale = self._stale_failures(run, golden)
+        if needs_golden:
+            self._run_golden(run, unused)
+        elif unused:
+            unused.close()
+        run.stale = self._stale_failures(run)
         run.results.sort(key=lambda r: (r.family != DRIVER_FAMILY, r.family, r.operator, r.dtype))
         return run
 
-    def _stale_failures(self, run: Run, golden: Reader) -> list[str]:
+    def _run_golden(self, run: Run, unused: WorkerProcess | None) -> None:
+        """Run the selected operators on the golden data, which is made first if absent."""
+        golden = self._golden if isinstance(self._golden, Reader) else self._golden()
+        run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
+        run.head["golden"]["coverage"] = coverage(golden)
+        self._covered = set(golden.operators)
+        self._run_operators(run, golden, unused)
+
+    def _stale_failures(self, run: Run) -> list[str]:
         """Return stale known failures; in a run with filters, only of operators whose cases it ran."""
         functions = {f"driver::{case.function}" for case in driver_cases()}
         narrowed = self._options.operators or self._options.tier or self._options.libraries
         ran = {result.operator for result in run.results if result.case}
-        complete = ran if narrowed else functions | set(golden.operators)
+        complete = ran if narrowed else functions | self._covered
         return known_failures.stale_entries(
             self._applicable_failures(run), run.results, complete, functions | set(opset.operators())
         )
@@ -206,7 +219,7 @@ class Runner:
                 continue
             for name in sorted(names - {result.operator for result in _failed_cases(run)}):
                 absent = name in run.missing.get(golden.operators[name].family, ())
-                reason = "no library has a kernel" if absent else "the libraries claim none of its cases"
+                reason = "no library has a kernel" if absent else _why_unclaimed(run, name)
                 self._make_done(run)(
                     _failure(golden, name, f"--operators {pattern} judged nothing: {reason}")
                 )
@@ -245,6 +258,16 @@ def candidate(driver: str) -> Candidate:
 
 def _failed_cases(run: Run) -> list[CaseResult]:
     return [result for result in run.results if result.status in BAD]
+
+
+def _why_unclaimed(run: Run, name: str) -> str:
+    """Return why no case of an operator was judged: dtypes count only if there is no other reason."""
+    reasons = Counter(result.message for result in run.results if result.operator == name and result.message)
+    others = Counter(
+        {each: n for each, n in reasons.items() if not each.startswith("the library does not claim")}
+    )
+    most = (others or reasons).most_common(1)
+    return "the libraries claim none of its cases" + (f": {most[0][0]}" if most else "")
 
 
 def _failure(golden: Reader, name: str, reason: str) -> CaseResult:

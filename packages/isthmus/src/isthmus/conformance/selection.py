@@ -1,7 +1,7 @@
 """Selection of operators by name patterns and tiers, checked against the golden data."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from isthmus import opset
 from isthmus.conformance.driver_cases import cases as driver_cases
@@ -54,8 +54,21 @@ def select(golden: Reader, patterns: Sequence[str], tier: str = "") -> set[str]:
     Raises:
         UsageError: unknown operator or tier, or the data lacks a selected operator.
     """
-    tiers = {name: tiers_of(name) for name in opset.records()}
-    tiers.update((name, list(entry.tiers)) for name, entry in golden.operators.items())
+    meant = named(patterns, tier, {name: entry.tiers for name, entry in golden.operators.items()})
+    _check_data(golden, [p for p in patterns if not p.startswith("driver::")], tier, meant)
+    return meant & golden.operators.keys()
+
+
+def named(
+    patterns: Sequence[str], tier: str = "", others: Mapping[str, Sequence[str]] | None = None
+) -> set[str]:
+    """Return the operators that patterns and tier name, of the opset and of ``others`` (their tiers by name).
+
+    Raises:
+        UsageError: unknown operator, driver function or tier.
+    """
+    tiers: dict[str, Sequence[str]] = {name: tiers_of(name) for name in opset.records()}
+    tiers.update(others or {})
     known = sorted({each for belongs in tiers.values() for each in belongs})
     if tier and tier not in known:
         raise UsageError(f"--tier {tier}: unknown tier; expected one of {', '.join(known)}")
@@ -63,10 +76,8 @@ def select(golden: Reader, patterns: Sequence[str], tier: str = "") -> set[str]:
         [p for p in patterns if p.startswith("driver::")], {f"driver::{c.function}" for c in driver_cases()}
     )
     asked = [p for p in patterns if not p.startswith("driver::")]
-    named = set() if patterns and not asked else matching(asked, tiers)
-    meant = {name for name in named if not tier or tier in tiers[name]}
-    _check_data(golden, asked, tier, meant)
-    return meant & golden.operators.keys()
+    found = set() if patterns and not asked else matching(asked, tiers)
+    return {name for name in found if not tier or tier in tiers[name]}
 
 
 def coverage(golden: Reader) -> str:
