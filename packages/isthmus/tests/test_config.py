@@ -84,7 +84,17 @@ SOURCES = [
 # Macros of the compiler's command lines and of setup.py.
 MACROS = {"ISTHMUS_BUILD", "ISTHMUS_LOADER_LIBRARY", "ISTHMUS_TORCH_VERSION"}
 # Read by the variable's name: before the package is imported (setup.py), or of another process.
-BY_NAME = {"build_debug", "kernels", "megatron", "health", "swap", "debug_listen", "migrate_trace", "verify"}
+BY_NAME = {
+    "build_debug",
+    "kernels",
+    "megatron",
+    "health",
+    "swap",
+    "debug_listen",
+    "migrate_trace",
+    "torch",
+    "verify",
+}
 
 
 def test_every_option_is_read_and_every_variable_is_an_option():

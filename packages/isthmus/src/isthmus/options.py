@@ -125,6 +125,8 @@ OPTIONS = (
     Option("flight_recorder_stacks", "switch", False, "torch.distributed",
            "the flight recorder also keeps the Python stack of each operation"),
     Option("build_debug", "switch", False, "setup.py", "build the C++ core with -O0 -g"),
+    Option("torch", "text", "", "setup.py",
+           "folders of every PyTorch to build the core for, separated by colons; empty: the installed one"),
 )
 # fmt: on
 TABLE = Table(OPTIONS, "The accelerator")
