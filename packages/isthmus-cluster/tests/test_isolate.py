@@ -240,7 +240,7 @@ def test_an_error_of_all_nodes_is_no_verdict() -> None:
 def test_what_all_tests_say_alike(causes: list[str], is_common: bool) -> None:
     zeros = np.zeros(2)
     outcome = Outcome(zeros > 0, zeros, zeros, zeros.astype(np.int64), causes=dict(enumerate(causes)))
-    assert run._common(outcome) == (causes[0] if is_common else "")
+    assert run._common_error(outcome) == (causes[0] if is_common else "")
 
 
 @pytest.mark.full

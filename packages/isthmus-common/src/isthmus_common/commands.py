@@ -56,6 +56,7 @@ COMMANDS = {
             "Check this environment: versions, libraries, limits, plugins, driver, devices.",
         ),
         "env": ("isthmus", "List every option: variable, current value, default, meaning."),
+        "build": ("isthmus", "Compile the C++ core for the PyTorch that is installed."),
     },
 }
 
