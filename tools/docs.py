@@ -11,7 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # PyTorch warns about some of the samples
+if __name__ == "__main__":  # a test that imports this has warnings
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # PyTorch warns about some of the samples
 
 import torch  # noqa: F401 - before isthmus.chip, which it loads
 
