@@ -7,7 +7,6 @@ in pyproject.toml.
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,10 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "src"))  # `isthmus build` has the installed package instead
+
+from isthmus import binaries  # noqa: E402
+
 BUILD = ROOT / "build"
 GROUPS = BUILD / "groups"
 # Headers that the build writes, and the commands that print them.
@@ -77,13 +80,12 @@ class Torch(NamedTuple):
     @property
     def version(self) -> str:
         """Version with its local part: 2.13.0+cpu."""
-        text = (self.folder / "version.py").read_text()
-        return re.search(r"^__version__ = ['\"](.+?)['\"]", text, flags=re.MULTILINE)[1]
+        return binaries.version_of(self.folder)
 
     @property
     def package(self) -> str:
-        """Where the binaries for its minor version go: torch_2_13."""
-        return f"torch_{'_'.join(self.version.split('.')[:2])}"
+        """Folder for the binaries of its minor version: torch_2_13."""
+        return binaries.folder_name(self.version)
 
     @property
     def include_flags(self) -> list[str]:
@@ -221,7 +223,7 @@ def kernels(against: Torch) -> Extension:
     """
     chosen = capability()
     return Extension(
-        f"{BINARIES}{against.package}.libisthmus_kernels",
+        f"{BINARIES}{against.package}.{binaries.KERNELS.removesuffix('.so')}",
         sources=grouped("kernels", KERNEL_GROUP),
         depends=[*headers(), *sources("kernels")],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
@@ -274,7 +276,7 @@ class Build(BuildExtension):
             (package / "binaries" / each.package).mkdir(mode=0o750, parents=True, exist_ok=True)
         super().run()
         for each in torches():
-            write_build_record(package / "binaries" / each.package / "build.json", each)
+            write_build_record(package / "binaries" / each.package / binaries.RECORD, each)
         if not in_place:
             remove_other_binaries(package)
 
@@ -317,14 +319,14 @@ def remove_other_binaries(package: Path) -> None:
 
 def extensions() -> list[Extension]:
     """Everything that can be compiled here."""
-    binaries = [make(each) for each in torches() for make in (core, kernels)]
+    for_torch = [make(each) for each in torches() for make in (core, kernels)]
     if os.environ.get("ISTHMUS_BUILD") == "binaries":  # `isthmus build`, which adds them to an installation
-        return binaries
-    return [loader(), driver(HOST_DRIVER, HOST_FOLDERS), *binaries]
+        return for_torch
+    return [loader(), driver(HOST_DRIVER, HOST_FOLDERS), *for_torch]
 
 
 class BuildPython(build_py):
-    """Adds to a wheel what `isthmus build` compiles."""
+    """Adds the sources of the core to a wheel, for `isthmus build`."""
 
     def run(self) -> None:
         super().run()

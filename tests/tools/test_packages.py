@@ -124,10 +124,11 @@ def option_names(path: Path) -> set[tuple[str, str]]:
             owner, name = node.func.value, node.args[0]
             if isinstance(owner, ast.Attribute):  # options.TABLE
                 owner = owner.value
-            known = isinstance(owner, ast.Name) and owner.id in owners and isinstance(name, ast.Constant)
+            package = owners.get(owner.id, "") if isinstance(owner, ast.Name) else ""
+            known = package not in ("", "isthmus_common") and isinstance(name, ast.Constant)
             if known and node.func.attr in ("switch", "integer", "text", "variable"):
-                found.add((owners[owner.id], str(name.value)))
-    return found - {(package, name) for package, name in found if package == "isthmus_common"}
+                found.add((package, str(name.value)))
+    return found
 
 
 def test_options_that_are_read_are_in_the_table() -> None:

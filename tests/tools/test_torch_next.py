@@ -1,4 +1,4 @@
-"""What moved between two versions of PyTorch, of what the project stands on."""
+"""Tests of the comparison of two versions of PyTorch."""
 
 from __future__ import annotations
 

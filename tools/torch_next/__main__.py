@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from isthmus.binaries import version_of
 from tools.repository import ROOT
 from tools.torch_next import used
 from tools.torch_next.python_names import Python
@@ -29,21 +30,19 @@ FOLDER = ROOT / "build" / "torch-next"
 SHOWN = 12  # changed lines of one header
 
 
+def has_torch(folder: Path) -> bool:
+    """Whether a folder holds an unpacked PyTorch."""
+    return (folder / "torch" / "version.py").is_file()
+
+
 def fetch(version: str) -> Path:
     """Return the folder with a version of PyTorch; download it once."""
     folder = FOLDER / version
-    if not used.exists(folder):
+    if not has_torch(folder):
         print(f"make: fetching torch {version} into {folder.relative_to(ROOT)}", flush=True)
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
         subprocess.run([*pip, "--no-compile", "--target", str(folder), f"torch=={version}"], check=True)
     return folder
-
-
-def version_of(site: Path) -> str:
-    """Return the version of the PyTorch in a folder."""
-    text = (site / "torch" / "version.py").read_text()
-    found = re.search(r"__version__ = '(.+?)'", text)
-    return found[1] if found else "unknown"
 
 
 def declarations(path: Path) -> list[str]:
@@ -122,9 +121,9 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.torch_next", description=__doc__)
     parser.add_argument("sites", nargs="+", metavar="VERSION|FOLDER")
     words = parser.parse_args(arguments).sites
-    sites = [Path(word) if used.exists(Path(word)) else fetch(word) for word in words]
+    sites = [Path(word) if has_torch(Path(word)) else fetch(word) for word in words]
     old, new = sites if len(sites) == 2 else [Path(sysconfig.get_path("purelib")), *sites]
-    print(f"torch {version_of(old)} -> {version_of(new)}")
+    print("torch", " -> ".join(version_of(site / "torch") for site in (old, new)))
     for title, lines in (
         ("Headers", changed_headers(old, new)),
         ("Python names", changed_names(old, new)),

@@ -6,7 +6,6 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 from tools.repository import ASCEND, CORE, ROOT
 
@@ -70,8 +69,3 @@ def operators() -> set[str]:
     ]
     called = re.compile(r"(?:aten::|m\.impl\(\"|torch\.ops\.aten\.|aten\.)(\w+)")
     return {name for text in texts for name in called.findall(text)}
-
-
-def exists(path: Path) -> bool:
-    """Whether a folder holds an unpacked PyTorch."""
-    return (path / "torch" / "version.py").is_file()

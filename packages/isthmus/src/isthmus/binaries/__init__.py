@@ -1,12 +1,13 @@
 """The core and the kernels, compiled once per minor version of PyTorch, and the choice of those that fit.
 
-``torch_2_13/`` holds what was compiled against some PyTorch 2.13: the core for each Python, the kernels, and
-``build.json``, which says for what.
+``torch_2_13/`` holds the core for each Python and the kernels, compiled against some PyTorch 2.13, and their record,
+``build.json``. The build reads these names here, too.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ KERNELS = "libisthmus_kernels.so"
 
 
 class Binaries(NamedTuple):
-    """What was compiled for one minor version of PyTorch.
+    """Libraries compiled for one minor version of PyTorch.
 
     Attributes:
         torch: version of the PyTorch whose headers were used.
@@ -52,6 +53,19 @@ def minor_version(version: str) -> str:
 def folder_name(version: str) -> str:
     """Return the name of the folder for a version of PyTorch: "torch_2_13"."""
     return f"torch_{minor_version(version).replace('.', '_')}"
+
+
+def version_of(folder: Path) -> str:
+    """Return the version of the PyTorch in a folder ``torch``, which is not imported.
+
+    Raises:
+        OSError: there is none.
+        ValueError: its version.py has no version.
+    """
+    text = (folder / "version.py").read_text(encoding="utf-8")
+    if found := re.search(r"^__version__ = ['\"](.+?)['\"]", text, flags=re.MULTILINE):
+        return found[1]
+    raise ValueError(f"{folder / 'version.py'}: no version")
 
 
 def versions() -> list[str]:

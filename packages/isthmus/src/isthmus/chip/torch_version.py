@@ -1,4 +1,4 @@
-"""What differs between the supported versions of PyTorch, in Python; in C++ it is csrc/core/torch_version.h.
+"""Differences between the supported versions of PyTorch.
 
 Each entry names the version, what changed in it, and when the entry can go.
 """

@@ -17,7 +17,7 @@ from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import GoldenError, Reader
 from isthmus.conformance.processes import Job, WorkerProcess, serve_all
 from isthmus.conformance.results import BAD, DRIVER_FAMILY, FAILED, NOT_CLAIMED, CaseResult
-from isthmus.conformance.selection import UsageError, coverage, named, select
+from isthmus.conformance.selection import UsageError, coverage, named_operators, select
 from isthmus.doctor import NO_TORCH, has_torch
 from isthmus.drivers import Candidate, find
 from isthmus.opset.names import matches
@@ -124,11 +124,10 @@ class Runner:
         """
         names = [*opset.records(), *(f"driver::{case.function}" for case in driver_cases())]
         self._known = known_failures.load(self._candidate.known_failures, names, self._through)
-        needs_golden = True
+        given = self._options.operators, self._options.tier
         if isinstance(self._golden, Reader):
-            select(self._golden, self._options.operators, self._options.tier)
-        else:
-            needs_golden = bool(named(self._options.operators, self._options.tier))
+            select(self._golden, *given)
+        needs_golden = isinstance(self._golden, Reader) or bool(named_operators(*given))
         worker = self._worker("kernels")
         description = self._candidate.description or worker.hello["description"]
         run = Run({**worker.hello, **_environment(), "description": description, "through": self._through})

@@ -54,12 +54,12 @@ def select(golden: Reader, patterns: Sequence[str], tier: str = "") -> set[str]:
     Raises:
         UsageError: unknown operator or tier, or the data lacks a selected operator.
     """
-    meant = named(patterns, tier, {name: entry.tiers for name, entry in golden.operators.items()})
+    meant = named_operators(patterns, tier, {name: entry.tiers for name, entry in golden.operators.items()})
     _check_data(golden, [p for p in patterns if not p.startswith("driver::")], tier, meant)
     return meant & golden.operators.keys()
 
 
-def named(
+def named_operators(
     patterns: Sequence[str], tier: str = "", others: Mapping[str, Sequence[str]] | None = None
 ) -> set[str]:
     """Return the operators that patterns and tier name, of the opset and of ``others`` (their tiers by name).
