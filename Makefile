@@ -2,6 +2,7 @@
 #   make setup        create .venv, install the pinned packages, build the C++ core and the host chip
 #   make train        train a small LLaMA on the available chip
 #   make test [PACKAGE=isthmus-migrate]  lint, types, and the tests with sampled cases
+#   make test TORCH=2.15.0  on another version of PyTorch, as all of these; its environment is .venv-2.15.0
 #   make test-all [PACKAGE=...] [PART=2/4]  lint, types, and the tests with every case, or a part of them
 #   make lint         ruff, clang-format, mypy, import contracts
 #   make format       rewrite the sources with ruff and clang-format
@@ -34,18 +35,22 @@
 #   make release [CHECK=test]  check the tree, run make test-all, build wheels and their sums, print the next steps
 #   make release VERSION=0.2.0  start a release: write VERSION and the section of CHANGELOG.md
 #   make dependencies the lowest and the newest versions of what the packages require, into docs/results/ (minutes)
-#   make clean        remove the build (not .venv)
+#   make clean        remove the build (not the environments)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies torch-next site site-check wheel release clean
 
-VENV := .venv
+# Each version of PyTorch has an environment of its own; what is compiled for one lies beside what is for the others.
+DEFAULT_TORCH := 2.13.0
+TORCH := $(DEFAULT_TORCH)
+BESIDE := $(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
+VENV := .venv$(BESIDE)
 BIN := $(VENV)/bin
-# The newest of the Pythons that torch 2.13 and constraints.txt are known to work with; PYTHON=... overrides.
+# The newest of the Pythons that PyTorch and constraints.txt are known to work with; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-STAMPS := build/stamps
+STAMPS := build/stamps$(BESIDE)
 CORE := packages/isthmus
 ASCEND := packages/isthmus-ascend
 # Files that the build of a package reads; isthmus_ops.h is made of the opset.
@@ -54,7 +59,7 @@ OPSET := $(wildcard $(addprefix $(CORE)/src/isthmus/opset/,*.py *.json families/
 FORMATTED := $(filter-out %/driver.h %/operators.h,$(shell find $(CORE)/csrc $(ASCEND)/csrc -name '*.cpp' -o -name '*.h'))
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
 unexport PYTHONDONTWRITEBYTECODE
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --no-compile --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --no-compile --constraint $(STAMPS)/constraints.txt
 PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 # The requirements of all packages with these extras, one per line.
 REQUIREMENTS = $(BIN)/python -m tools.requirements $(PROJECTS) --
@@ -80,9 +85,13 @@ $(STAMPS)/venv:
 	@test -x $(BIN)/python || { echo "make: creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
 	@touch $@
 
-$(STAMPS)/packages: $(STAMPS)/venv constraints.txt $(PROJECTS)
-	@echo "make: installing torch and pinned packages"
-	@$(PIP) setuptools wheel ninja torch==2.13.0
+# Another PyTorch requires another Triton.
+$(STAMPS)/constraints.txt: constraints.txt | $(STAMPS)/venv
+	@sed '$(if $(BESIDE),/^triton==/d; )s/^torch==.*/torch==$(TORCH)/' $< >$@
+
+$(STAMPS)/packages: $(STAMPS)/venv $(STAMPS)/constraints.txt $(PROJECTS)
+	@echo "make: installing torch $(TORCH) and pinned packages"
+	@$(PIP) setuptools wheel ninja torch
 	@$(REQUIREMENTS) train >$(STAMPS)/requirements.txt
 	@$(PIP) --requirement $(STAMPS)/requirements.txt
 	@touch $@

@@ -1,6 +1,7 @@
 """Builds the reference runtime of AscendCL and the driver over it; with PyTorch the aclnn functions of libopapi.so.
 
-They are compiled against the headers that isthmus installs. The rest of the package is described in pyproject.toml.
+They are compiled against the headers that isthmus installs; libopapi.so once for each PyTorch, as the core of isthmus
+is (ISTHMUS_TORCH). The rest of the package is described in pyproject.toml.
 """
 
 import os
@@ -15,6 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 import isthmus
+from isthmus.binaries.target import Target, targets
 
 ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
@@ -25,7 +27,8 @@ GENERATED = {
     "aclnn_functions.h": ("-m", "isthmus_ascend.generate.functions"),
     "opapi_exports.cpp": ("-m", "isthmus_ascend.generate.exports"),
 }
-LIBRARIES = "isthmus_ascend.home.lib64."
+HOME = "isthmus_ascend.home."
+LIBRARIES = f"{HOME}lib64."
 # Libraries and their folders of csrc. All are linked with the first.
 RUNTIME = "libascendcl"
 FOLDERS = {RUNTIME: "acl", "libacl_op_compiler": "op_compiler", "libhccl": "hccl"}
@@ -55,7 +58,7 @@ HAS_TORCH = find_spec("torch") is not None
 if HAS_TORCH:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 
-    from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
+    from torch.utils.cpp_extension import BuildExtension
 else:
     BuildExtension = build_ext
 
@@ -111,7 +114,7 @@ def tvm_ffi() -> str:
 
 
 def library(
-    name: str, paths: list[str], flags: list[str], link: list[str], libraries: list[str], **more: list[str]
+    name: str, paths: list[str], flags: list[str], link: list[str], libraries: list[str], **more: list
 ) -> Extension:
     """One shared library; worker threads may outlive a dlclose()."""
     return Extension(
@@ -134,23 +137,25 @@ def runtime_library(name: str, paths: list[str]) -> Extension:
     return library(LIBRARIES + name, paths, ["-std=c++17", "-O2"], link, [*others, "pthread", "dl"])
 
 
-def alias(name: str, of: str) -> Extension:
-    """A library that is empty but for what it is linked with: another one."""
+def alias(name: str, of: str, folder: str = LIBRARIES) -> Extension:
+    """A library that is empty but for what it is linked with: another one, of its folder."""
     made = runtime_library(name, ["csrc/stand_ins/empty.cpp"])
+    made.name = folder + name
     made.extra_link_args += ["-Wl,--no-as-needed", f"-l{of.removeprefix('lib')}"]
     return made
 
 
-def operators() -> Extension:
+def operators(against: Target) -> Extension:
     """The aclnn functions of the reference runtime, on PyTorch's CPU kernels."""
     folders = ("opapi", "opapi/functions", "opapi/older")
     return library(
-        LIBRARIES + OPERATORS,
+        f"{HOME}{against.package}.{OPERATORS}",
         [*(path for folder in folders for path in grouped(folder)), "build/opapi_exports.cpp"],
-        [*(flag for path in include_paths() for flag in ("-isystem", path)), "-std=c++20", "-O2"],
-        [f"-Wl,-soname,{OPERATORS}.so", "-Wl,-rpath,$ORIGIN"],
+        [*against.include_flags, "-std=c++20", "-O2"],
+        [f"-Wl,-soname,{OPERATORS}.so", "-Wl,-rpath,$ORIGIN/../lib64"],
         [RUNTIME.removeprefix("lib"), "c10", "torch", "torch_cpu"],
-        library_dirs=library_paths(),
+        library_dirs=[against.library_folder],
+        define_macros=against.macros,
     )
 
 
@@ -176,7 +181,8 @@ def extensions() -> list[Extension]:
         *(runtime_library(name, grouped(folder)) for name, folder in FOLDERS.items()),
         alias(HCCL_TOO, "libhccl"),
         *(runtime_library(name, [f"csrc/stand_ins/{source}.cpp"]) for name, source in STAND_INS.items()),
-        *([operators(), alias(OPERATORS_TOO, OPERATORS)] if HAS_TORCH else []),
+        *(operators(each) for each in targets()),
+        *(alias(OPERATORS_TOO, OPERATORS, f"{HOME}{each.package}.") for each in targets()),
     ]
 
 
@@ -191,8 +197,9 @@ class Build(BuildExtension):
         return str(Path(*fullname.split("."))) + ".so"  # opened with dlopen, never imported
 
     def build_extension(self, ext: Extension) -> None:
-        folder = Path(self.get_ext_fullpath(ext.name)).parent
-        ext.library_dirs = [str(folder), *ext.library_dirs]
+        runtime = self.get_ext_fullpath(LIBRARIES + RUNTIME)
+        folders = dict.fromkeys(str(Path(path).parent) for path in (self.get_ext_fullpath(ext.name), runtime))
+        ext.library_dirs = [*folders, *ext.library_dirs]
         outer = self.build_temp
         self.build_temp = str(Path(outer) / ext.name)
         try:
@@ -208,12 +215,16 @@ class Build(BuildExtension):
         for name, words in GENERATED.items():
             write_if_changed(BUILD / name, printed(*words))
         in_place = self.inplace or getattr(self, "editable_mode", False)
-        folder = (ROOT / "src" if in_place else Path(self.build_lib)) / "isthmus_ascend" / "home" / "lib64"
-        folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # git keeps no folder of ignored files
+        home = (ROOT / "src" if in_place else Path(self.build_lib)) / "isthmus_ascend" / "home"
+        folders = ["lib64", *(each.package for each in targets())]
+        for name in folders:  # git keeps no folder of ignored files
+            (home / name).mkdir(mode=0o750, parents=True, exist_ok=True)
         super().run()
-        add_host_driver(folder, link=in_place)
-        if not (HAS_TORCH or in_place):  # of an earlier build with PyTorch
-            (folder / f"{OPERATORS}.so").unlink(missing_ok=True)
+        add_host_driver(home / "lib64", link=in_place)
+        if not in_place:  # of an earlier build, for another PyTorch
+            for other in home.glob("torch_*"):
+                if other.name not in folders:
+                    shutil.rmtree(other)
 
 
 def add_host_driver(folder: Path, link: bool) -> None:

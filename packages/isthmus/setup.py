@@ -12,7 +12,6 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -22,6 +21,7 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "src"))  # `isthmus build` has the installed package instead
 
 from isthmus import binaries  # noqa: E402
+from isthmus.binaries.target import Target, targets  # noqa: E402
 
 BUILD = ROOT / "build"
 GROUPS = BUILD / "groups"
@@ -72,41 +72,6 @@ else:
     BuildExtension = build_ext
 
 
-class Torch(NamedTuple):
-    """A PyTorch to compile against, by its folder; it need not be importable."""
-
-    folder: Path
-
-    @property
-    def version(self) -> str:
-        """Version with its local part: 2.13.0+cpu."""
-        return binaries.version_of(self.folder)
-
-    @property
-    def package(self) -> str:
-        """Folder for the binaries of its minor version: torch_2_13."""
-        return binaries.folder_name(self.version)
-
-    @property
-    def include_flags(self) -> list[str]:
-        """Flags of the compiler that find its headers."""
-        include = self.folder / "include"
-        return [f for path in (include, include / "torch/csrc/api/include") for f in ("-isystem", str(path))]
-
-    @property
-    def macros(self) -> list[tuple[str, str]]:
-        """The version: no list of dependencies has headers of the system, but another command compiles all."""
-        return [("ISTHMUS_TORCH_VERSION", self.version)]
-
-
-def torches() -> list[Torch]:
-    """Every PyTorch to compile against."""
-    if not HAS_TORCH:
-        return []
-    named = os.environ.get("ISTHMUS_TORCH") or str(Path(torch.__file__).parent)
-    return [Torch(Path(folder).resolve()) for folder in named.split(":")]
-
-
 def sources(folder: str) -> list[str]:
     """C++ sources of csrc/<folder>, relative to the root as setuptools asks."""
     return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc" / folder).glob("*.cpp"))
@@ -152,7 +117,7 @@ def operator_interface() -> str:
     return str(Path(spec.submodule_search_locations[0]) / "include")
 
 
-def core(against: Torch) -> Extension:
+def core(against: Target) -> Extension:
     """isthmus._C: what PyTorch asks of a device."""
     system = [*against.include_flags, "-isystem", operator_interface()]
     return Extension(
@@ -162,7 +127,7 @@ def core(against: Torch) -> Extension:
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=against.macros,
         extra_compile_args=[*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
-        library_dirs=[str(against.folder / "lib")],
+        library_dirs=[against.library_folder],
         libraries=["c10", "torch", "torch_cpu", "torch_python", "dl"],
         language="c++",
     )
@@ -216,7 +181,7 @@ def capability() -> str:
     return asked if asked in CAPABILITIES else "DEFAULT"
 
 
-def kernels(against: Torch) -> Extension:
+def kernels(against: Target) -> Extension:
     """The fused operators' CPU kernels: they serve plain CPU tensors too, so they are no part of the core.
 
     Not linked with OpenMP: its symbols are those of the library that PyTorch has loaded for all.
@@ -236,7 +201,7 @@ def kernels(against: Torch) -> Extension:
             # GCC 12 says it of its own AVX512 intrinsics, which begin with an undefined register on purpose.
             *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
         ],
-        library_dirs=[str(against.folder / "lib")],
+        library_dirs=[against.library_folder],
         libraries=["c10", "torch", "torch_cpu"],
         language="c++",
     )
@@ -272,10 +237,10 @@ class Build(BuildExtension):
         in_place = self.inplace or getattr(self, "editable_mode", False)
         package = (ROOT / "src" if in_place else Path(self.build_lib)) / "isthmus"
         copy_headers(package / "include")
-        for each in torches():  # git keeps no folder of ignored files
+        for each in targets():  # git keeps no folder of ignored files
             (package / "binaries" / each.package).mkdir(mode=0o750, parents=True, exist_ok=True)
         super().run()
-        for each in torches():
+        for each in targets():
             write_build_record(package / "binaries" / each.package / binaries.RECORD, each)
         if not in_place:
             remove_other_binaries(package)
@@ -305,7 +270,7 @@ def copy_headers(folder: Path) -> None:
         beside.replace(folder / header.name)
 
 
-def write_build_record(path: Path, against: Torch) -> None:
+def write_build_record(path: Path, against: Target) -> None:
     """Record what was compiled against and for; isthmus.binaries reads it."""
     write_if_changed(path, json.dumps({"torch": against.version, "kernels": capability()}) + "\n")
 
@@ -313,13 +278,13 @@ def write_build_record(path: Path, against: Torch) -> None:
 def remove_other_binaries(package: Path) -> None:
     """Drop what an earlier build, for another PyTorch, left where this one collects its files."""
     for folder in (package / "binaries").glob("torch_*"):
-        if folder.name not in [each.package for each in torches()]:
+        if folder.name not in [each.package for each in targets()]:
             shutil.rmtree(folder)
 
 
 def extensions() -> list[Extension]:
     """Everything that can be compiled here."""
-    for_torch = [make(each) for each in torches() for make in (core, kernels)]
+    for_torch = [make(each) for each in targets() for make in (core, kernels)]
     if os.environ.get("ISTHMUS_BUILD") == "binaries":  # `isthmus build`, which adds them to an installation
         return for_torch
     return [loader(), driver(HOST_DRIVER, HOST_FOLDERS), *for_torch]

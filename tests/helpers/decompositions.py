@@ -19,7 +19,7 @@ _LEFT_OUT = ("svd_lowrank", "pca_lowrank", "jiterator")  # random ones, and ones
 
 
 # Errors of PyTorch for arguments that it refuses, and NotImplementedError; others are faults of the tests.
-REFUSALS = (RuntimeError, IndexError, ValueError)
+REFUSALS = (RuntimeError, IndexError, TypeError, ValueError)
 
 
 class HarnessError(Exception):

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from isthmus_ascend.environment import LIBRARIES
+from isthmus_ascend.environment import LIBRARIES, operators
 from tools.ascend.prototypes import Prototype
 
 BUFFER_BYTES = 1 << 16
@@ -37,7 +37,8 @@ class Given:
     """Live and destroyed objects of every kind, and memory."""
 
     def __init__(self) -> None:
-        self.libraries = {path.name: ctypes.CDLL(str(path)) for path in LIBRARIES.glob("*.so")}
+        paths = [path for folder in (LIBRARIES, operators()) for path in folder.glob("*.so")]
+        self.libraries = {path.name: ctypes.CDLL(str(path)) for path in paths}
         acl, hccl = self.libraries["libascendcl.so"], self.libraries["libhccl.so"]
         acl.aclInit(None)
         acl.aclrtSetDevice(0)

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch.utils.cpp_extension import include_paths, library_paths
 
-from isthmus_ascend.environment import LIBRARIES
+from isthmus_ascend.environment import operators
 from tests.helpers.native import operator_interface
 from tools.repository import ASCEND, CORE, ROOT
 
@@ -136,7 +136,7 @@ def run_collectives(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str,
 def run_ascend(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
     """Run the AscendCL runtime's program on two devices, also with each fault; yield its name and exit status."""
     environment = {"ISTHMUS_ASCEND_DEVICES": "2", "ISTHMUS_ASCEND_MEMORY": "64MiB"}
-    arguments = (str(seed), str(rounds * 200), str(LIBRARIES / "libopapi.so"))
+    arguments = (str(seed), str(rounds * 200), str(operators() / "libopapi.so"))
     yield "ascend", run(folder / "ascend_fuzz", *arguments, **environment)
     for fault in FAULTS:
         environment["ISTHMUS_ASCEND_FAULT"] = fault

@@ -1,5 +1,8 @@
 """The patch registry: applying, refusing and undoing patches."""
 
+import importlib
+import re
+
 import pytest
 import torch
 
@@ -118,3 +121,67 @@ def test_replace_new_survives_many_calls():
 def test_replace_new_refuses_a_type_without_its_own_constructor():
     with pytest.raises(RuntimeError, match="Child has no constructor of its own"):
         ctype.replace_new(Child, lambda new: new)
+
+
+@pytest.fixture
+def no_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patches, "_skipped", [])
+
+
+@pytest.mark.usefixtures("no_skipped")
+@pytest.mark.parametrize(
+    ("target", "expects", "reason"),
+    [
+        (
+            "method",
+            ("self", "other"),
+            r"its parameters are \(self, first, second\), expected \(self, other\)",
+        ),
+        ("gone.method", (), "gone does not exist in this version"),
+        ("gone", (), "it does not exist in this version"),
+    ],
+)
+def test_a_feature_whose_target_moved_is_left_out_with_one_line(
+    scope, capsys: pytest.CaptureFixture[str], target: str, expects: tuple[str, ...], reason: str
+):
+    def install():
+        scope.replace(f"{__name__}.Target.value", lambda original: original + 1, "a part that fits")
+        scope.replace(
+            f"{__name__}.Target.{target}", lambda original: original.copy(), "moved", expects=expects
+        )
+
+    scope.replace(f"{__name__}.Target.static", lambda original: original, "of before")
+    for _ in range(2):  # said once
+        patches.attempt(install, "counting")
+    assert Target.value == 1 and len(scope.patches) == len(patches.active("test")) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.match(f"isthmus: counting will not work: cannot patch {__name__}.*{reason}", said)
+    assert [each.loss for each in patches.skipped()] == ["counting"]
+
+
+@pytest.mark.usefixtures("no_skipped")
+def test_deferred_patches_are_left_out_too(scope, capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch):
+    (tmp_path / "patched_later.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install():
+        scope.when_imported(
+            "patched_later", lambda: scope.replace("patched_later.gone.name", str, "moved"), "waits for it"
+        )
+
+    patches.attempt(install, "counting")
+    assert not patches.skipped()
+    importlib.import_module("patched_later")
+    assert "counting will not work: cannot patch patched_later.gone.name" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_skipped")
+def test_a_feature_that_fits_is_installed_and_other_errors_are_raised(
+    scope, capsys: pytest.CaptureFixture[str]
+):
+    patches.attempt(lambda: scope.replace(f"{__name__}.Target.value", lambda _: 5, "five"), "counting")
+    assert Target.value == 5 and not patches.skipped() and not capsys.readouterr().err
+    with pytest.raises(ZeroDivisionError):
+        patches.attempt(
+            lambda: scope.replace(f"{__name__}.Target.value", lambda _: 1 // 0, "none"), "counting"
+        )

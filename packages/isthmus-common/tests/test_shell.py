@@ -33,7 +33,7 @@ def test_what_an_absent_package_says(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("module", "status", "said"),
     [
-        ("torch", 1, "isthmus guest: PyTorch is not installed; run `pip install torch==2.13.0`\n"),
+        ("torch", 1, "isthmus guest: PyTorch is not installed; run `pip install 'torch>=2.13,<2.16'`\n"),
         ("isthmus.chip", 2, "isthmus guest: this needs isthmus: pip install isthmus\n"),
         ("isthmus_formats", 2, "isthmus guest: this needs isthmus-formats: pip install isthmus-formats\n"),
     ],

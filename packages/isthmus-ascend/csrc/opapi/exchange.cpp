@@ -9,12 +9,12 @@ extern "C" int aclrtFree(void* pointer);
 namespace isthmus::ascend {
 namespace {
 
-// A function of libhccl.so, which lies beside this library.
+// A function of libhccl.so, which the path of this library finds.
 template <typename Function>
 Function* hccl(const char* name) {
   static void* const library = dlopen("libhccl.so", RTLD_NOW | RTLD_LOCAL);
   void* const found = library ? dlsym(library, name) : nullptr;
-  TORCH_CHECK(found, "libhccl.so has no ", name, "; it must lie beside libopapi.so");
+  TORCH_CHECK(found, "libhccl.so has no ", name, "; libopapi.so looks for it in ../lib64");
   return reinterpret_cast<Function*>(found);
 }
 

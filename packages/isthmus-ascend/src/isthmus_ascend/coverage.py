@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from isthmus_ascend.affected import AFFECTED
-from isthmus_ascend.environment import LIBRARIES
+from isthmus_ascend.environment import operators
 
 _NAME = re.compile(rb"(?<=\0)aclnn([A-Z]\w*?)GetWorkspaceSize(?=\0)")
 
@@ -30,7 +30,7 @@ def named_by(folder: Path) -> set[str]:
 
 def implemented_functions() -> set[str]:
     """Return the functions, without `aclnn`, that libopapi.so exports."""
-    text = (LIBRARIES / "libopapi.so").read_bytes()
+    text = (operators() / "libopapi.so").read_bytes()
     return {match[1].decode() for match in _NAME.finditer(text)}
 
 

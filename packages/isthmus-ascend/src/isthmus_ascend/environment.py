@@ -3,8 +3,10 @@
 import os
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
+
+from isthmus import binaries
+from isthmus.binaries.target import Target, installed_folder
 
 FOLDER = Path(__file__).resolve().parent
 COMMANDS = FOLDER / "bin"  # npu-smi
@@ -23,12 +25,12 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         environment: the present variables; LD_LIBRARY_PATH and PATH are extended.
 
     Raises:
-        NotBuilt: the libraries are absent.
+        NotBuilt: the libraries are absent, or there are none for the installed PyTorch.
     """
     if not (LIBRARIES / "libascendcl.so").exists():
         raise NotBuilt(f"no such file: {LIBRARIES / 'libascendcl.so'}; build it with `make build`")
     known = [path for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
-    ours = [str(LIBRARIES), *_pytorch()]
+    ours = [str(LIBRARIES), *_with_pytorch()]
     others = [path for path in known if path not in ours]
     python = str(Path(sys.executable).parent)  # npu-smi runs python3 of this installation
     return {
@@ -41,7 +43,26 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     }
 
 
-def _pytorch() -> list[str]:
-    """Return the folder of PyTorch's libraries, for libopapi.so in a process that has not imported PyTorch."""
-    spec = find_spec("torch")
-    return [str(Path(place) / "lib") for place in (spec and spec.submodule_search_locations) or ()]
+def operators() -> Path:
+    """Return the folder of libopapi.so for the installed PyTorch, which is not imported.
+
+    Raises:
+        NotBuilt: PyTorch is absent, or there is none for its version.
+    """
+    folder = installed_folder()
+    if folder is None:
+        raise NotBuilt("PyTorch is not installed; libopapi.so computes with its kernels")
+    version = binaries.version_of(folder)
+    found = HOME / binaries.folder_name(version)
+    if not (found / "libopapi.so").exists():
+        built = ", ".join(binaries.versions_in(HOME.glob("torch_*/libopapi.so"))) or "none"
+        raise NotBuilt(
+            f"no libopapi.so for PyTorch {version}; built for: {built}; build it with `make build`"
+        )
+    return found
+
+
+def _with_pytorch() -> list[str]:
+    """Return the folder of libopapi.so, and of PyTorch's libraries for a process that has not imported PyTorch."""
+    folder = installed_folder()
+    return [str(operators()), Target(folder).library_folder] if folder else []

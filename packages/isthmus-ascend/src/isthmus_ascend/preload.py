@@ -30,14 +30,16 @@ def _load() -> None:
     import ctypes
     import os
 
-    from isthmus_ascend.environment import LIBRARIES, NotBuilt, variables
+    from isthmus_ascend.environment import LIBRARIES, NotBuilt, operators, variables
 
     try:
         ctypes.CDLL("libascendcl.so")  # the vendor's, or already on LD_LIBRARY_PATH
     except OSError:
         try:
             os.environ.update(variables())
+            folders = LIBRARIES, operators()
         except NotBuilt:
             return  # torch_npu reports the missing library
-        for library in LIBRARIES.glob("*.so"):
-            ctypes.CDLL(str(library))
+        for folder in folders:
+            for library in folder.glob("*.so"):
+                ctypes.CDLL(str(library))

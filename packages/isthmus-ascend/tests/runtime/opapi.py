@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from isthmus_ascend.environment import LIBRARIES
+from isthmus_ascend.environment import operators
 from isthmus_ascend.generate.table import Row, rows
 from tests.runtime.meaning import copied
 
-LIBRARY = LIBRARIES / "libopapi.so"
+LIBRARY = operators() / "libopapi.so"
 ROWS = {row.name: row for row in rows()}
 DATA_TYPES = {
     torch.float32: 0,

@@ -28,7 +28,7 @@ def test_environment_of_a_shell() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": "/a:/b"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     pytorch = Path(torch.__file__).parent / "lib"
-    assert printed == f"{HOME}:{LIBRARIES}:{pytorch}:/a:/b\n"
+    assert printed == f"{HOME}:{LIBRARIES}:{environment.operators()}:{pytorch}:/a:/b\n"
 
 
 def test_run_passes_options_and_status_on(tmp_path: Path) -> None:

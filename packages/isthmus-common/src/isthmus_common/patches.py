@@ -6,6 +6,7 @@ that ``isthmus run --explain`` can print all patches and leaving the scope resto
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import sys
@@ -39,12 +40,57 @@ class Patch(NamedTuple):
     undo: Callable[[], None]
 
 
-_active: list[Patch] = []
+class Skipped(NamedTuple):
+    """A feature whose patches do not match the installed version of a library.
+
+    Attributes:
+        loss: what does not work without them.
+        reason: why, in one line.
+    """
+
+    loss: str
+    reason: str
+
+
+_active: list[tuple[Patch, Scope]] = []
+_skipped: list[Skipped] = []
+_attempted: list[str] = []  # losses of the attempts that run now, the innermost last
 
 
 def active(feature: str = "") -> list[Patch]:
     """Return the active patches of this process, oldest first, optionally of one feature."""
-    return [patch for patch in _active if not feature or patch.feature == feature]
+    return [patch for patch, _ in _active if not feature or patch.feature == feature]
+
+
+def skipped() -> list[Skipped]:
+    """Return the features that :func:`attempt` left out in this process, oldest first."""
+    return list(_skipped)
+
+
+def attempt(install: Callable[[], None], loss: str) -> None:
+    """Apply the patches of a feature without which everything else works.
+
+    If a target has moved, all of them are undone, and one line on standard error names the loss. The same holds for
+    those that install defers with :meth:`Scope.when_imported`.
+
+    Args:
+        install: applies the patches.
+        loss: what does not work without them, as the first words of a sentence.
+    """
+    before = len(_active)
+    _attempted.append(loss)
+    try:
+        install()
+    except PatchError as error:
+        for patch, scope in reversed(_active[before:]):
+            patch.undo()
+            scope.patches.remove(patch)
+        del _active[before:]
+        if not any(each.loss == loss for each in _skipped):
+            print(f"isthmus: {loss} will not work: {error}", file=sys.stderr)
+            _skipped.append(Skipped(loss, str(error)))
+    finally:
+        _attempted.pop()
 
 
 def resolve(target: str) -> tuple[Any, str]:
@@ -118,13 +164,13 @@ class Scope:
         while self.patches:
             patch = self.patches.pop()
             patch.undo()
-            _active.remove(patch)
+            _active.remove((patch, self))
 
     def record(self, target: str, reason: str, undo: Callable[[], None]) -> None:
         """Register a change made by the caller, with the function that undoes it."""
         patch = Patch(target, reason, self.feature, undo)
         self.patches.append(patch)
-        _active.append(patch)
+        _active.append((patch, self))
 
     def replace(
         self, target: str, make: Callable[[Any], Any], reason: str, expects: tuple[str, ...] = ()
@@ -138,13 +184,20 @@ class Scope:
             expects: leading parameter names of the original, checked when given.
 
         Raises:
-            PatchError: the owner does not exist, or the original has another signature.
+            PatchError: the owner does not exist, the original has another signature, or make needs one and there is
+                none.
         """
         owner, name = resolve(target)
         original = getattr(owner, name, None)
         if expects:
             check_signature(target, original, expects)
-        self.set(owner, name, make(original), target, reason)
+        try:
+            made = make(original)
+        except (AttributeError, TypeError) as error:
+            if original is None:
+                raise PatchError(f"cannot patch {target}: it does not exist in this version") from error
+            raise
+        self.set(owner, name, made, target, reason)
 
     def set(self, owner: Any, name: str, value: Any, target: str, reason: str) -> None:
         """Set ``owner.name`` to value; undo restores the entry of the owner's own namespace."""
@@ -162,6 +215,8 @@ class Scope:
 
     def when_imported(self, module: str, then: Callable[[], None], reason: str) -> None:
         """Call then() once the module is imported: now if it is already, later if it is being executed."""
+        if _attempted:
+            then = functools.partial(attempt, then, _attempted[-1])
         finder: AfterImport | AfterExecution
         if module not in sys.modules:
             finder = AfterImport(module, then)

@@ -2,7 +2,7 @@
 
 import signal
 
-NO_TORCH = "PyTorch is not installed; run `pip install torch==2.13.0`"
+NO_TORCH = "PyTorch is not installed; run `pip install 'torch>=2.13,<2.16'`"
 
 _LONGEST = 2000  # characters of a text of another program
 

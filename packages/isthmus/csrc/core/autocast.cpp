@@ -2,6 +2,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "core/torch_version.h"
+
 namespace {
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
@@ -24,6 +26,7 @@ using namespace at::autocast;  // and its policies
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_LOWER_PRECISION_FP(LOWER_PRECISION)
   AT_FORALL_FP32(FP32)
+  ISTHMUS_FORALL_FP32_BESIDES(FP32)
   AT_FORALL_FP32_SET_OPT_DTYPE(FP32_SET_OPT_DTYPE)
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
   AT_FORALL_PROMOTE(PROMOTE)

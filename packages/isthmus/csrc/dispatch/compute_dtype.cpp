@@ -74,7 +74,7 @@ class Widening::Call {
   ScalarType narrowed(ScalarType result) const {
     if (result == wide_) return narrow_;
     if (at::isComplexType(wide_) && result == at::toRealValueType(wide_)) return at::toRealValueType(narrow_);
-    if (narrow_ == at::kHalf && result == at::toComplexType(wide_)) return at::kComplexHalf;
+    if (at::isFloatingType(narrow_) && result == at::toComplexType(wide_)) return at::toComplexType(narrow_);
     return result;
   }
 

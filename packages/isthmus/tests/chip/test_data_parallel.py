@@ -26,9 +26,13 @@ def test_replicas_have_the_buffers_too():
 
 
 def test_leaving_restores_pytorch():
+    ours = torch._C._scatter
     data_parallel.uninstall()
-    try:
-        assert not hasattr(torch._C, "_scatter")
+    try:  # a build for CUDA has its own
+        assert (
+            hasattr(torch._C, "_scatter") == torch._C._has_cuda
+            and getattr(torch._C, "_scatter", None) != ours
+        )
     finally:
         data_parallel.install()
-    assert torch._C._scatter is not None
+    assert torch._C._scatter.__module__ == data_parallel.__name__

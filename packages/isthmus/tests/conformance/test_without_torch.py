@@ -52,7 +52,7 @@ def test_commands_that_need_pytorch(environment: dict[str, str], arguments: list
     done = isthmus(environment, *arguments)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith(
-        f"isthmus {arguments[0]}: PyTorch is not installed; run `pip install torch==2.13.0`"
+        f"isthmus {arguments[0]}: PyTorch is not installed; run `pip install 'torch>=2.13,<2.16'`"
     )
 
 

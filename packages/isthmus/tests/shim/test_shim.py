@@ -59,7 +59,7 @@ def test_cuda_is_refused_again_after_the_scope():
     with shim.enter():
         assert torch.zeros(1, device="cuda").device == CHIP0
     assert torch.device("cuda").type == "cuda"
-    with pytest.raises(AssertionError, match="not compiled with CUDA"):
+    with pytest.raises((AssertionError, RuntimeError), match=r"not compiled with CUDA|no NVIDIA driver"):
         torch.zeros(1, device="cuda")
     assert patches.active("shim") == []
 

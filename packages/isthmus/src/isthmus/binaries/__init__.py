@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,8 +71,12 @@ def version_of(folder: Path) -> str:
 
 def versions() -> list[str]:
     """Return the minor versions of PyTorch that there are binaries for, oldest first."""
-    names = (path.parent.name for path in Path(__file__).parent.glob(f"torch_*/{RECORD}"))
-    numbers = sorted(tuple(map(int, name.split("_")[1:])) for name in names)
+    return versions_in(Path(__file__).parent.glob(f"torch_*/{RECORD}"))
+
+
+def versions_in(files: Iterable[Path]) -> list[str]:
+    """Return the minor versions that files in folders of :func:`folder_name` are for, oldest first."""
+    numbers = sorted(tuple(map(int, path.parent.name.split("_")[1:])) for path in files)
     return [".".join(map(str, number)) for number in numbers]
 
 

@@ -151,6 +151,7 @@ from isthmus.chip.types import (
     ShortStorage,
     ShortTensor,
 )
+from isthmus_common.patches import attempt as _attempt
 
 has_half = True
 AcceleratorError = torch.AcceleratorError
@@ -162,16 +163,19 @@ def _install() -> None:
     modules: tuple[ModuleType, ...] = (amp, comm, graphs, memory, nvtx, profiler, random, streams)
     for module in modules:
         sys.modules[f"torch.chip.{module.__name__.rpartition('.')[2]}"] = module
-    sharing.install()
-    cross_entropy.install()
-    data_parallel.install()
-    dlpack.install()
-    flex_attention.install()
-    graph_capture.install()
-    higher_order.install()
-    lazy_modules.install()
-    opcheck.install()
-    profiler_stacks.install()
+    for install, loss in (
+        (sharing.install, "sending the chip's tensors to other processes"),
+        (cross_entropy.install, "float32 sums of linear_cross_entropy's 16-bit inputs"),
+        (data_parallel.install, "torch.nn.DataParallel on the chip"),
+        (dlpack.install, "DLPack of the chip's tensors"),
+        (flex_attention.install, "flex_attention on the chip"),
+        (graph_capture.install, "optimizers in captured graphs"),
+        (higher_order.install, "higher-order operators on the chip"),
+        (lazy_modules.install, "moving lazy modules to the chip"),
+        (opcheck.install, "torch.library.opcheck on the chip"),
+        (profiler_stacks.install, "stacks of the chip's events in the profiler"),
+    ):
+        _attempt(install, loss)
     atexit.register(_end_drops)  # the first one registered runs last
     _report_at_exit()
 

@@ -5,6 +5,7 @@
 
 _STATUS = "the driver has its own status codes; failures are raised as torch.AcceleratorError"
 _ALLOCATOR = "the driver supplies the memory, and the allocator is chosen at process start"
+_CUDA_GRAPH = "reads the nodes of a CUDA graph"
 _ALWAYS_ON = "the caching allocator is always on"
 
 # Name in torch.chip -> reason for its absence.
@@ -24,12 +25,15 @@ NAMES = {
     "current_solver_handle": "a handle of cuSOLVER",
     "get_gencode_flags": "flags of NVIDIA's compiler",
     "has_magma": "MAGMA is a library for CUDA",
+    "export_dot": _CUDA_GRAPH,
+    "export_graph_data": _CUDA_GRAPH,
     "list_gpu_processes": "the driver interface reports memory of all processes together; see mem_get_info",
 }
 
 # Submodule -> reason for its absence.
 MODULES = {
     "gds": "GPUDirect Storage is specific to NVIDIA",
+    "graph_annotations": "names the kernels of a CUDA graph for CUDA's profiler; torch.chip.nvtx names ranges",
     "green_contexts": NAMES["GreenContext"],
     "jiterator": "compiles CUDA C++; write the operator in Python with torch.compile, or in an operator library",
     "nccl": "use torch.distributed for collectives",
@@ -38,7 +42,16 @@ MODULES = {
 }
 
 # Names missing from submodules that exist.
-IN_MODULES = {"amp.amp_definitely_not_available": "autocast is always available on the chip"}
+_HOOK = "for profilers of CUDA graphs; a replay on the chip is one region of torch.profiler"
+IN_MODULES = {
+    "amp.amp_definitely_not_available": "autocast is always available on the chip",
+    "graphs.register_graph_capture_end_hook": _HOOK,
+    "graphs.register_graph_capture_start_hook": _HOOK,
+    "graphs.register_graph_destroy_hook": _HOOK,
+    "graphs.register_graph_instantiate_hook": _HOOK,
+    "graphs.register_graph_replay_end_hook": _HOOK,
+    "graphs.register_graph_replay_start_hook": _HOOK,
+}
 
 # Names of torch.accelerator that the chip does not support.
 ACCELERATOR: dict[str, str] = {}

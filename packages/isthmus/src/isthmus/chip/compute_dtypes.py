@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import torch
 
+from isthmus.chip import torch_version
+
 
 class Rule(NamedTuple):
     """A rule of the computation of an operator.
@@ -31,6 +33,13 @@ _HALF = {torch.float16: torch.float32}
 _REDUCED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _COMPLEX_HALF = {torch.complex32: torch.complex64}
 _BOOL = {torch.bool: torch.uint8}
+_FFT_REAL, _FFT_COMPLEX = dict(_HALF), dict(_COMPLEX_HALF)
+if torch_version.BCOMPLEX32:
+    _FFT_REAL[torch.bfloat16] = torch.float32
+    _FFT_COMPLEX[torch_version.BCOMPLEX32] = torch.complex64
+_FLOAT8 = dict.fromkeys(
+    (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz), torch.float16
+)
 
 # Many-to-one sums that the CPU's kernels accumulate in 16 bits, so that sums of ones stop at 256 (bfloat16) or 2048
 # (float16); CUDA accumulates in float32.
@@ -89,9 +98,9 @@ ACCUMULATED_IN_FLOAT32_OF_MIXED = {"native_layer_norm_backward": ("input", "weig
 
 # Dtypes that CUDA's kernels take and the CPU's do not.
 ABSENT_ON_CPU: dict[str, dict[torch.dtype, torch.dtype]] = {
-    "_fft_c2c": _COMPLEX_HALF,
-    "_fft_c2r": _COMPLEX_HALF,
-    "_fft_r2c": _HALF,
+    "_fft_c2c": _FFT_COMPLEX,
+    "_fft_c2r": _FFT_COMPLEX,
+    "_fft_r2c": _FFT_REAL,
     "_upsample_bicubic2d_aa": _REDUCED,
     "_upsample_bicubic2d_aa_backward": _REDUCED,
     "_upsample_bilinear2d_aa": _REDUCED,
@@ -121,6 +130,7 @@ ABSENT_ON_CPU: dict[str, dict[torch.dtype, torch.dtype]] = {
     "prod": _COMPLEX_HALF,
     "rrelu_with_noise": _HALF,
     "rsqrt": _COMPLEX_HALF,
+    "scatter": _FLOAT8 if torch_version.SCATTER_TAKES_FLOAT8 else {},
     "sigmoid": _COMPLEX_HALF,
     "sigmoid_backward": _COMPLEX_HALF,
     "sin": _COMPLEX_HALF,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus import _C, options
 from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random, rpc
 from isthmus.rendezvous import restarts
-from isthmus_common.patches import Scope
+from isthmus_common.patches import Scope, attempt
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -57,11 +57,14 @@ def register() -> None:
             "without CUDA it refuses the bfloat16 compression hooks, by name",
             expects=("self", "hook"),
         )
-    dtensor_attention.install()
-    dtensor_random.install()
-    context_parallel.install()
-    rpc.install()
-    restarts.install()
+    for install, loss in (
+        (dtensor_attention.install, "attention of DTensors on the chip"),
+        (dtensor_random.install, "random DTensors on the chip"),
+        (context_parallel.install, "context parallelism on the chip"),
+        (rpc.install, "torch.distributed.rpc with the chip's tensors"),
+        (restarts.install, "restarts of torchrun's workers"),
+    ):
+        attempt(install, loss)
 
 
 def dump_flight_recorder(include_collectives: bool = True, only_active: bool = False) -> bytes:

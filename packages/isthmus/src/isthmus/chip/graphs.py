@@ -222,7 +222,7 @@ class GraphedCall:
             if grads:
                 self._gradients(outputs, grads)
 
-    def capture_forward(self, pool: PoolHandle) -> None:
+    def capture_forward(self, pool: PoolHandle, mode: str) -> None:
         """Capture the forward pass."""
         outside: list[torch.Tensor] = []  # tensors from outside the capture: parameters, inputs, buffers
         inside: set[int] = set()  # addresses
@@ -235,14 +235,17 @@ class GraphedCall:
             return tensor
 
         try:
-            with graph(self.forward_graph, pool=pool), saved_tensors_hooks(note, lambda tensor: tensor):
+            with (
+                graph(self.forward_graph, pool, capture_error_mode=mode),
+                saved_tensors_hooks(note, lambda tensor: tensor),
+            ):
                 outputs = self.function(*self.args, **self.kwargs)
         except RuntimeError as error:
             if "saved tensor hooks" not in str(error):
                 raise
             # The function uses torch.func, which permits no hooks: any input may be saved.
             self.forward_graph, outside = Graph(), list(self.inputs)
-            with graph(self.forward_graph, pool=pool):
+            with graph(self.forward_graph, pool, capture_error_mode=mode):
                 outputs = self.function(*self.args, **self.kwargs)
         leaves, self.output_spec = pytree.tree_flatten(outputs)
         self.outputs = tuple(leaves)
@@ -251,7 +254,7 @@ class GraphedCall:
             *(output for output in self.outputs if output.untyped_storage().data_ptr() in inside),
         )
 
-    def capture_backward(self, pool: PoolHandle) -> None:
+    def capture_backward(self, pool: PoolHandle, mode: str) -> None:
         """Capture the backward pass, after :meth:`capture_forward`."""
         self.output_grads = tuple(
             torch.empty_like(output) if output.requires_grad else None for output in self.outputs
@@ -259,7 +262,7 @@ class GraphedCall:
         grads = [grad for grad in self.output_grads if grad is not None]
         found: list[torch.Tensor | None] = []
         if grads:
-            with graph(self.backward_graph, pool=pool):
+            with graph(self.backward_graph, pool, capture_error_mode=mode):
                 found = list(self._gradients(self.outputs, grads))
         given = iter(found)
         self.input_grads = tuple(next(given, None) if leaf.requires_grad else None for leaf in self.inputs)
@@ -348,6 +351,8 @@ def make_graphed_callables(
     num_warmup_iters: int = 3,
     allow_unused_input: bool = False,
     pool: PoolHandle | None = None,
+    capture_error_mode: str = "global",
+    enable_annotations: bool = False,
 ) -> CallablesT:
     """Callables whose forward and backward passes are replays of graphs.
 
@@ -359,8 +364,11 @@ def make_graphed_callables(
         num_warmup_iters: runs before the capture.
         allow_unused_input: whether inputs may have no gradient.
         pool: see :meth:`Graph.capture_begin`.
+        capture_error_mode: see :meth:`Graph.capture_begin`.
+        enable_annotations: must be False.
 
     Raises:
+        NotImplementedError: annotations are asked for.
         RuntimeError: autocast is active with its cache, or the capture fails.
         AssertionError: an argument that is no tensor, a module with hooks, a buffer that requires gradients.
 
@@ -373,6 +381,8 @@ def make_graphed_callables(
         raise RuntimeError(
             "make_graphed_callables does not support the autocast cache; set cache_enabled=False"
         )
+    if enable_annotations:
+        raise NotImplementedError("make_graphed_callables: enable_annotations is not supported")
     one = not isinstance(callables, tuple)
     functions = cast(tuple[Callable[..., Any], ...], (callables,) if one else callables)
     samples = (sample_args,) if one else sample_args
@@ -390,9 +400,9 @@ def make_graphed_callables(
     # The order is that in which they will run, because they share memory.
     shared = graph_pool_handle() if pool is None else pool
     for each in captured:
-        each.capture_forward(shared)
+        each.capture_forward(shared, capture_error_mode)
     for each in reversed(captured):
-        each.capture_backward(shared)
+        each.capture_backward(shared, capture_error_mode)
     graphed = tuple(_in_place(each) for each in captured)
     return cast(CallablesT, graphed[0] if one else graphed)
 

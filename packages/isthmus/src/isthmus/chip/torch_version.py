@@ -7,5 +7,22 @@ import torch
 
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
+# 2.15: a complex dtype of two bfloat16, in which CUDA has the FFTs of bfloat16. Goes with 2.14.
+BCOMPLEX32: torch.dtype | None = getattr(torch, "bcomplex32", None)
+
+# 2.15: CUDA's scatter takes the dtypes of 8 bits. Goes with 2.14.
+SCATTER_TAKES_FLOAT8 = _VERSION >= (2, 15)
+
+# 2.14: names that torch.cuda has and torch.chip cannot have. Goes with 2.13.
+NOT_YET_IN_CUDA = {"export_dot", "export_graph_data", "graph_annotations"} if _VERSION < (2, 14) else set()
+
 # 2.14: torch.autograd.profiler.profile lost the parameter use_cuda. Goes with 2.13.
 PROFILE_TAKES_USE_CUDA = _VERSION < (2, 14)
+
+# 2.14: the defaults of torch.nn.functional.linear_cross_entropy are no table of (device type, dtype) any more but a
+# function. Goes with 2.13.
+CROSS_ENTROPY_HAS_TABLE = _VERSION < (2, 14)
+
+# 2.14: torch.utils.cpp_extension locks with filelock, which the system unlocks when the owner is killed, instead of
+# torch.utils.file_baton. Goes with 2.13, and with it most of shim/build_lock.py.
+KILLED_BUILD_LEAVES_LOCK = _VERSION < (2, 14)

@@ -12,7 +12,7 @@ from typing import Any
 import isthmus
 from isthmus import binaries, options
 from isthmus.options import InvalidOption
-from isthmus_common import children
+from isthmus_common import children, patches
 from isthmus_common.finding import (
     Check,
     Finding,
@@ -83,7 +83,7 @@ def _announce(subject: str, check: Check) -> Iterator[dict[str, Any]]:
 def _import_error(error: BaseException) -> Finding:
     if isinstance(error, InvalidOption):
         return invalid_option("torch", str(error))
-    remedy = "reinstall it: `pip install --force-reinstall torch==2.13.0`"
+    remedy = "reinstall it: `pip install --force-reinstall 'torch>=2.13,<2.16'`"
     if "backend extension" in str(error):
         remedy = "fix or uninstall that plugin; until then, set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     return fail("torch", f"`import torch` fails: {describe(error)}", remedy)
@@ -97,7 +97,10 @@ def _core() -> Iterator[Finding]:
     except binaries.NotBuilt as error:
         yield fail("torch", f"{torch.__version__}; {error}", "run `isthmus build`")
         return
-    yield ok("torch", f"{torch.__version__}, core built for {found.torch}")
+    folder = found.folder.relative_to(Path(isthmus.__path__[0]))
+    yield ok(
+        "torch", f"{torch.__version__}; core {folder}, built with {found.torch}; kernels {found.kernels}"
+    )
 
 
 def _registration() -> Iterator[Finding]:
@@ -108,6 +111,10 @@ def _registration() -> Iterator[Finding]:
         milliseconds = status.seconds * 1e3
         text = f"driver {status.driver}, {status.reason}; autoload took {milliseconds:.0f} ms"
         yield ok("chip", text)
+        for each in patches.skipped():
+            yield warning(
+                "torch", f"off: {each.loss}: {each.reason}", "use a version of PyTorch that is tested"
+            )
     elif other := _other_accelerator():
         yield ok("chip", f"not registered: {status.reason}; torch.accelerator is {other}")
     else:

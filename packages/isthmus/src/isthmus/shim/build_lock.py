@@ -1,7 +1,7 @@
 """The lock around a build of ``torch.utils.cpp_extension``: removed if its owner was killed, and with progress.
 
-PyTorch's lock is a file that its owner creates and removes. If the owner is killed, others wait for it indefinitely;
-and nothing is printed while it compiles.
+PyTorch prints nothing while it waits or compiles. Before 2.14, its lock is a file that its owner creates and removes:
+if the owner is killed, others wait for it indefinitely.
 """
 
 import contextlib
@@ -20,6 +20,25 @@ _LOOK = 0.5  # seconds between two checks of the lock
 _QUIET = 2.0  # seconds before the first line
 _AGAIN = 60.0  # seconds between two lines
 _FORGOTTEN = 600.0  # seconds; a lock without a name may be that of another machine
+
+
+def add_progress(original: Any) -> Any:
+    """Return the class to use in place of ``torch.utils._filelock.FileLock``."""
+
+    class BuildLock(original):  # type: ignore[misc]
+        def __enter__(self) -> Any:
+            folder = Path(self.lock_file).parent
+            with _progress(f"waiting for another process that compiles {folder.name} in {folder}"):
+                entered = super().__enter__()
+            self._isthmus_progress = contextlib.ExitStack()
+            self._isthmus_progress.enter_context(_progress(f"compiling {folder.name} in {folder}"))
+            return entered
+
+        def __exit__(self, *error: Any) -> None:
+            self._isthmus_progress.close()
+            super().__exit__(*error)
+
+    return BuildLock
 
 
 def improve_lock(original: Any) -> Any:

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from isthmus.chip import torch_version
 from isthmus.shim.accelerator import CPU, CUDA, Accelerator
 from isthmus_common.patches import Scope
 
@@ -35,15 +36,18 @@ def _patch(scope: Scope, device_type: str) -> None:
 
 
 def replace_lock(scope: Scope) -> None:
-    """Replace the lock around builds by one that a killed process does not leave behind."""
+    """Replace the lock around builds by one that shows progress, and that a killed process does not leave behind."""
     from isthmus.shim import build_lock
 
-    scope.replace(
-        f"{MODULE}.FileBaton",
-        build_lock.improve_lock,
-        "a build that is killed leaves a lock that others wait for; a long one prints nothing",
-        expects=("lock_file_path",),
-    )
+    if torch_version.KILLED_BUILD_LEAVES_LOCK:
+        scope.replace(
+            f"{MODULE}.FileBaton",
+            build_lock.improve_lock,
+            "a build that is killed leaves a lock that others wait for; a long one prints nothing",
+            expects=("lock_file_path",),
+        )
+    else:
+        scope.replace(f"{MODULE}.FileLock", build_lock.add_progress, "a long build prints nothing")
 
 
 def _paths(original: Callable[..., list[str]]) -> Callable[..., list[str]]:

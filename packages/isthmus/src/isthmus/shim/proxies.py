@@ -18,7 +18,7 @@ from isthmus.shim import (
     warning_places,
 )
 from isthmus.shim.accelerator import Accelerator
-from isthmus_common.patches import Scope
+from isthmus_common.patches import Scope, attempt
 
 
 def enter(scope: Scope, accelerator: Accelerator) -> None:
@@ -34,13 +34,16 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
     cuda_module.install(scope, accelerator)
     serialization.install(scope, accelerator)
     distributed.install(scope, accelerator)
-    torchscript.install(scope, accelerator)
-    data_parallel.install(scope, accelerator)
-    profiling.install(scope, accelerator)
-    attention.install(scope)
-    extensions.install(scope, accelerator)
     cpu.install(scope, accelerator)
-    warning_places.install(scope)
+    for install, loss in (
+        (lambda: torchscript.install(scope, accelerator), "TorchScript that names CUDA"),
+        (lambda: data_parallel.install(scope, accelerator), "torch.nn.DataParallel"),
+        (lambda: profiling.install(scope, accelerator), "CUDA's activities in torch.profiler"),
+        (lambda: attention.install(scope), "the choice of attention kernels"),
+        (lambda: extensions.install(scope, accelerator), "C++ extensions without the CUDA toolkit"),
+        (lambda: warning_places.install(scope), "lines of the script in warnings"),
+    ):
+        attempt(install, loss)
 
 
 def _restore(before: str) -> None:

@@ -118,6 +118,8 @@ CUDA_REFUSED = {
     "GreenContext": "green contexts exist on NVIDIA GPUs only",
     "current_blas_handle": "cuBLAS is not available",
     "current_solver_handle": "cuSOLVER is not available",
+    "export_dot": "it reads the nodes of a CUDA graph",
+    "export_graph_data": "it reads the nodes of a CUDA graph",
     "list_gpu_processes": "it needs NVML; see `isthmus doctor`",
     "utilization": "it needs NVML",
     "temperature": "it needs NVML",

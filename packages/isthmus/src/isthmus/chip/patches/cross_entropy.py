@@ -1,6 +1,6 @@
 """``torch.nn.functional.linear_cross_entropy`` on the chip: 16-bit inputs are accumulated as on the CPU.
 
-PyTorch takes the dtype of the sums from a table of device types; for a type that is not in it, sums stay in 16 bits.
+PyTorch takes the dtype of the sums from the device's type; for a type that it does not know, they stay in 16 bits.
 """
 
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from isthmus.chip import torch_version
 from isthmus_common.patches import Scope
 
 _scope = Scope("chip")
@@ -16,10 +17,15 @@ _REASON = "the chunked loss accumulates 16-bit inputs in float32, as on the CPU"
 
 
 def install() -> None:
-    """Add the CPU's entries for the chip."""
+    """Accumulate for the chip as for the CPU."""
     if _scope.patches:
         return
-    _scope.replace(f"{_OPTIONS}._AUTO_DEFAULTS", _with_chip, _REASON)
+    if torch_version.CROSS_ENTROPY_HAS_TABLE:
+        _scope.replace(f"{_OPTIONS}._AUTO_DEFAULTS", _with_chip, _REASON)
+    else:
+        _scope.replace(
+            f"{_OPTIONS}._auto_acc_policy", _policy_of_cpu, _REASON, expects=("device_type", "dtype")
+        )
     _scope.replace(
         f"{_OPTIONS}.LinearCrossEntropyOptions._resolve_auto_acc_dtype",
         _as_on_cpu,
@@ -36,6 +42,12 @@ def uninstall() -> None:
 def _with_chip(defaults: dict[tuple[str, torch.dtype], Any]) -> dict[tuple[str, torch.dtype], Any]:
     chip = {("chip", dtype): choice for (kind, dtype), choice in defaults.items() if kind == "cpu"}
     return {**defaults, **chip}
+
+
+def _policy_of_cpu(
+    original: Callable[[str | None, torch.dtype], str],
+) -> Callable[[str | None, torch.dtype], str]:
+    return lambda kind, dtype: original("cpu" if kind == "chip" else kind, dtype)
 
 
 def _as_on_cpu(original: Callable[..., torch.dtype | None]) -> Any:

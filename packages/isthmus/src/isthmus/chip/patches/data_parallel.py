@@ -1,5 +1,6 @@
-"""``torch.nn.DataParallel`` on chips: the copies among devices that PyTorch's C++ has in builds for CUDA only."""
+"""``torch.nn.DataParallel`` on chips: the copies among devices that PyTorch's C++ has for CUDA only."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,8 +14,8 @@ _scope = Scope("chip")
 
 
 def install() -> None:
-    """Supply the functions behind ``torch.nn.parallel.comm``; in a build that has them nothing changes."""
-    if _scope.patches or hasattr(torch._C, "_scatter"):
+    """Supply the functions behind ``torch.nn.parallel.comm``; a build for CUDA keeps its own for its tensors."""
+    if _scope.patches:
         return
     functions: dict[str, Callable[..., Any]] = {
         "_broadcast": _broadcast,
@@ -26,12 +27,27 @@ def install() -> None:
         "_gather_out": _gather_out,
     }
     for name, function in functions.items():
-        _scope.set(torch._C, name, function, f"torch._C.{name}", "DataParallel; PyTorch has it for CUDA only")
+        _scope.replace(
+            f"torch._C.{name}",
+            functools.partial(_choose, function),
+            "DataParallel; PyTorch has it for CUDA only",
+        )
 
 
 def uninstall() -> None:
     """Take them away again."""
     _scope.undo()
+
+
+def _choose(ours: Callable[..., Any], original: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return a function that calls ours unless the first tensor is CUDA's."""
+
+    def copy(tensors: Tensor | Sequence[Tensor], *args: Any) -> Any:
+        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+        is_cudas = original is not None and first is not None and first.is_cuda
+        return (original if is_cudas and original else ours)(tensors, *args)
+
+    return copy
 
 
 def _broadcast(tensor: Tensor, devices: Sequence[int]) -> tuple[Tensor, ...]:

@@ -5,6 +5,7 @@ result to the nearest bfloat16, ties to even, as GPUs do.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +101,15 @@ def _rounding(method: Callable[..., Any]) -> Callable[..., Any]:
     return convert
 
 
+def _call_without_policies(access: Callable[..., Any], *given: Any) -> Any:
+    """Call a load or a store with None for the policies of caches, of which Triton 3.9 has one and 3.7 two."""
+    pointers, *rest = given
+    policies = [None] * (len(inspect.signature(access).parameters) - len(given))
+    return (
+        access(pointers, *policies, *rest) if access.__name__ == "create_load" else access(*given, *policies)
+    )
+
+
 def _adding(method: Callable[..., Any]) -> Callable[..., Any]:
     """Add values one after another, as atomics do: pointers may repeat."""
 
@@ -110,9 +120,9 @@ def _adding(method: Callable[..., Any]) -> Callable[..., Any]:
         before = numpy.zeros_like(val.data)
         for at in zip(*numpy.nonzero(numpy.broadcast_to(mask.data, val.data.shape)), strict=True):
             one = TensorHandle(numpy.array([ptr.data[at]]), ptr.dtype)
-            found = self.create_load(one, None, None, False)
+            found = _call_without_policies(self.create_load, one, False)
             total = self.create_fadd(found, TensorHandle(numpy.array([val.data[at]]), tl.bfloat16))
-            self.create_store(one, total, None, None)
+            _call_without_policies(self.create_store, one, total)
             before[at] = found.data[0]
         return TensorHandle(before, val.dtype.scalar)
 
