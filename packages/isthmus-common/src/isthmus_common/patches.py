@@ -70,8 +70,8 @@ def skipped() -> list[Skipped]:
 def attempt(install: Callable[[], None], loss: str) -> None:
     """Apply the patches of a feature without which everything else works.
 
-    If a target has moved, all of them are undone, and one line on standard error names the loss. The same holds for
-    those that install defers with :meth:`Scope.when_imported`.
+    If a target or a module has moved, all of them are undone, and one line on standard error names the loss. The same
+    holds for those that install defers with :meth:`Scope.when_imported`.
 
     Args:
         install: applies the patches.
@@ -81,7 +81,7 @@ def attempt(install: Callable[[], None], loss: str) -> None:
     _attempted.append(loss)
     try:
         install()
-    except PatchError as error:
+    except (PatchError, ImportError) as error:
         for patch, scope in reversed(_active[before:]):
             patch.undo()
             scope.patches.remove(patch)

@@ -195,6 +195,7 @@ def _install_device_module() -> None:
     backend_registration.rename_privateuse1_backend("chip")
     from isthmus import _C, chip
     from isthmus.chip import compile, distributed
+    from isthmus_common.patches import attempt
 
     _C.register_graphs()
     torch._register_device_module("chip", chip)
@@ -202,7 +203,7 @@ def _install_device_module() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     chip._install()
-    compile.install()
+    attempt(compile.install, "torch.compile on the chip")
     distributed.register()
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from isthmus import _C, options
+from isthmus.chip import torch_version
 from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random, rpc
 from isthmus.rendezvous import restarts
 from isthmus_common.patches import Scope, attempt
@@ -44,6 +45,13 @@ def register() -> None:
                 _with_default_backend,
                 "by default PyTorch uses the accelerator's backend but names it gloo, so DDP does not find it",
                 expects=("backend",),
+            )
+        if torch_version.GROUP_LACKS_DEFAULT_BACKEND:
+            _scope.replace(
+                "torch.distributed.distributed_c10d._new_process_group_helper",
+                _with_default_of_several,
+                "a group of several backends has no default one, and warns of it, if one is a plugin's",
+                expects=("group_size", "group_rank", "global_ranks_in_group", "backend"),
             )
         _scope.replace(
             "torch.distributed.distributed_c10d._set_pg_timeout",
@@ -94,6 +102,18 @@ def _with_default_backend(original: Callable[..., None]) -> Callable[..., None]:
         original(NAME if backend is None else backend, *args, **kwargs)
 
     return init_process_group
+
+
+def _with_default_of_several(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make_group(size: int, rank: int, ranks: list[int], backend: str, *args: Any, **kwargs: Any) -> Any:
+        group, store = original(size, rank, ranks, backend, *args, **kwargs)
+        several = str(backend).split(",")
+        if ":" in several[0] and any(each.partition(":")[2] == NAME for each in several):
+            group._set_default_backend(group.BackendType.CUSTOM)
+        return group, store
+
+    return make_group
 
 
 def _of_this_backend(original: Callable[..., None]) -> Callable[..., None]:
@@ -163,5 +183,6 @@ def _make_gloo(store: Store, rank: int, size: int, options: Backend.Options) -> 
     gloo = ProcessGroupGloo(store, rank, size, timeout=options._timeout)
     gloo.options.group_name = options.group_name
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
-    gloo._set_sequence_number_for_group()
+    if torch_version.SEQUENCE_NUMBER_IS_SET:
+        gloo._set_sequence_number_for_group()
     return gloo

@@ -16,6 +16,13 @@ SCATTER_TAKES_FLOAT8 = _VERSION >= (2, 15)
 # 2.14: names that torch.cuda has and torch.chip cannot have. Goes with 2.13.
 NOT_YET_IN_CUDA = {"export_dot", "export_graph_data", "graph_annotations"} if _VERSION < (2, 14) else set()
 
+# 2.14: a process group of several backends has a default one, also if it is a plugin's: 2.13 looks for the plugin by
+# its name in capitals, and then each rank warns "No backend of type 0". Goes with 2.13.
+GROUP_LACKS_DEFAULT_BACKEND = _VERSION < (2, 14)
+
+# 2.14: sequence numbers of a process group start at 0 by themselves; setting them only warns. Goes with 2.13.
+SEQUENCE_NUMBER_IS_SET = _VERSION < (2, 14)
+
 # 2.14: torch.autograd.profiler.profile lost the parameter use_cuda. Goes with 2.13.
 PROFILE_TAKES_USE_CUDA = _VERSION < (2, 14)
 

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from isthmus_common.after_import import when_imported
 from isthmus_common.patches import Scope
 
 _ELASTIC = "torch.distributed.elastic"
@@ -14,15 +13,17 @@ MODULES = {
     "agent": f"{_ELASTIC}.agent.server.api",
 }
 
+_REASON = "restarted workers meet at a new store"
+
 _scope = Scope("distributed")
 
 
 def install() -> None:
     """Patch torchrun's rendezvous when it is imported, in the process that starts the workers."""
     if not _scope.patches:
-        when_imported(MODULES["dynamic"], _patch_dynamic)
-        when_imported(MODULES["static"], _patch_static)
-        when_imported(MODULES["agent"], _patch_agent)
+        _scope.when_imported(MODULES["dynamic"], _patch_dynamic, _REASON)
+        _scope.when_imported(MODULES["static"], _patch_static, _REASON)
+        _scope.when_imported(MODULES["agent"], _patch_agent, _REASON)
 
 
 def uninstall() -> None:

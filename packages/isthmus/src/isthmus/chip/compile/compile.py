@@ -14,7 +14,6 @@ import torch
 
 from isthmus.chip.compile import package
 from isthmus.chip.device import is_host_addressable
-from isthmus_common.after_import import when_imported
 from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ def install() -> None:
             "Inductor has no code generator for this device: its graphs are made CPU's, or go to the graph backend",
             expects=("self", "model_", "inputs_"),
         )
-        when_imported(DYNAMO, _register_with_dynamo)
-        when_imported(EXPORT, _export_as_cpu)
+        _scope.when_imported(DYNAMO, _register_with_dynamo, "Dynamo asks for the device's interface")
+        _scope.when_imported(EXPORT, _export_as_cpu, "export traces composites as on the CPU")
         _scope.when_imported(INDUCTOR, _stand_before_aot, "AOTInductor compiles the chip's programs")
         package.install(_scope)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from isthmus_common.after_import import when_imported
 from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _scope = Scope("distributed")
 def install() -> None:
     """Add the chip's operators to the table of handlers, as soon as it is imported."""
     if not _scope.patches:
-        when_imported(MODULE, _add)
+        _scope.when_imported(MODULE, _add, "context parallelism knows the attention of CUDA only")
 
 
 def uninstall() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from isthmus_common.after_import import when_imported
 from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
@@ -28,7 +27,9 @@ _scope = Scope("distributed")
 def install() -> None:
     """Register the rules as soon as DTensor is imported."""
     if not _scope.patches:
-        when_imported("torch.distributed.tensor", _register)
+        _scope.when_imported(
+            "torch.distributed.tensor", _register, "DTensor has rules for the attention of CUDA only"
+        )
 
 
 def uninstall() -> None:

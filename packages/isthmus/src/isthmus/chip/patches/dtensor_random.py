@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from isthmus.chip import random
-from isthmus_common.after_import import when_imported
 from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _scope = Scope("distributed")
 def install() -> None:
     """Patch DTensor's tracker of generators, as soon as it is imported."""
     if not _scope.patches:
-        when_imported(MODULE, _patch)
+        _scope.when_imported(MODULE, _patch, "DTensor draws shards of one tensor")
 
 
 def uninstall() -> None:
