@@ -30,6 +30,7 @@
 #   make accuracy-faults [MSPROBE=python]  plant faults in training jobs and count those named, into docs/results/ (minutes)
 #   make fuzz         random programs and captures on the host and numpy chips against the CPU (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
+#   make matrix [CELLS="2.15.0 2.13.0@python3.13"]  a smoke set on each PyTorch, into docs/results/ (an hour)
 #   make torch-next VERSION=2.15.0  what moved in that version of PyTorch, of what the project stands on
 #   make wheel [PYTHONS="python3.11 python3.12"]  build the wheels into dist/, check them in fresh environments
 #   make release [CHECK=test]  check the tree, run make test-all, build wheels and their sums, print the next steps
@@ -38,7 +39,7 @@
 #   make clean        remove the build (not the environments)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies torch-next site site-check wheel release clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
 
 # Each version of PyTorch has an environment of its own; what is compiled for one lies beside what is for the others.
 DEFAULT_TORCH := 2.13.0
@@ -212,6 +213,9 @@ bench: setup
 # The environments have the core of this one.
 dependencies: setup
 	@$(BIN)/python -m tools.dependencies
+
+matrix: setup
+	@$(BIN)/python -m tools.matrix $(CELLS)
 
 torch-next: $(STAMPS)/tools
 	@test -n "$(VERSION)" || { echo "make: set VERSION to a version of PyTorch, such as 2.15.0" >&2; exit 1; }

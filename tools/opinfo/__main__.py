@@ -39,6 +39,10 @@ def options() -> argparse.Namespace:
     add("operators", nargs="*", help="full names, with wildcards (default: all, and the page is written)")
     add("--dtypes", default=",".join(map(short_name, JUDGED_DTYPES)), help="default: %(default)s")
     add("--cap", type=int, default=0, help="samples per operator and dtype, evenly spaced (default 0: all)")
+    add("--every", type=int, default=1, help="judge one in so many pairs of operator and dtype")
+    add(
+        "--page", type=Path, default=PAGE, help="file of the page (default: of all operators on PyTorch 2.13)"
+    )
     add("--reference", action="store_true", help="OpInfo's reference inputs in place of its samples")
     add(
         "--forward",
@@ -63,12 +67,13 @@ def options() -> argparse.Namespace:
 def jobs_of(known: list[Any], asked: argparse.Namespace) -> list[Job]:
     """Return (position, dtype) of each selected operator and dtype."""
     wanted = [getattr(torch, name) for name in asked.dtypes.split(",")]
-    return [
+    jobs = [
         (position, dtype)
         for position, op in enumerate(known)
         if not asked.operators or any(fnmatchcase(op.full_name, pattern) for pattern in asked.operators)
         for dtype in dtypes_of(op, wanted)
     ]
+    return jobs[:: asked.every]
 
 
 def stale(verdicts: list[Verdict]) -> list[str]:
@@ -131,8 +136,9 @@ def main() -> int:
     settings = settings_of(asked, known, missing)
     failed = [v for v in verdicts if table.unexpected_failures(v)]
     other = asked.forward or asked.compiled or asked.layouts
-    unused = stale(verdicts) if not (asked.operators or other or missing) else []
-    if asked.operators:
+    sampled = asked.operators or asked.every > 1
+    unused = stale(verdicts) if not (sampled or other or missing) else []
+    if sampled:
         pass
     elif asked.compiled:
         text = compiled_judge.page(verdicts, settings, asked.fused)
@@ -141,7 +147,7 @@ def main() -> int:
         table.write(PAGE.with_stem("opinfo-layouts"), table.layouts_page(verdicts, torch.__version__))
     else:
         driver = core.driver()["name"]
-        place = PAGE.with_stem(f"opinfo-{driver}") if asked.forward else PAGE
+        place = PAGE.with_stem(f"opinfo-{driver}") if asked.forward else asked.page
         make_page = table.forward_page if asked.forward else table.page
         table.write(place, make_page(verdicts, settings))
     count = table.forward_counts if asked.forward else table.counts
