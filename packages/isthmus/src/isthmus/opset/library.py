@@ -250,14 +250,7 @@ _ARRAY_DTYPES: dict[str, np.dtype[Any]] = {name: row.numpy for name, row in dt.D
 
 
 def address_of(tensor: Any) -> int:
-    """Address of the first element of a tvm_ffi.Tensor.
-
-    Raises:
-        RuntimeError: TVM-FFI is too old to give it to Python.
-    """
-    if not hasattr(tensor, "data_ptr"):
-        needed = "apache-tvm-ffi>=0.1.13.post2"
-        raise RuntimeError(f"operators in Python need {needed}; run `pip install '{needed}'`")
+    """Address of the first element of a tvm_ffi.Tensor."""
     return int(tensor.data_ptr())
 
 
