@@ -11,6 +11,7 @@ import torch
 from isthmus_ascend.affected import AFFECTED
 from isthmus_ascend.coverage import describe_missing, implemented_functions
 from isthmus_ascend.environment import HOME, LIBRARIES
+from isthmus_ascend.environment import operators as operators_folder
 from isthmus_ascend.info import Npu, table
 from tests.helpers import children
 from tests.helpers.children import ROOT
@@ -28,7 +29,7 @@ def test_environment_of_a_shell() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": "/a:/b"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     pytorch = Path(torch.__file__).parent / "lib"
-    assert printed == f"{HOME}:{LIBRARIES}:{environment.operators()}:{pytorch}:/a:/b\n"
+    assert printed == f"{HOME}:{LIBRARIES}:{operators_folder()}:{pytorch}:/a:/b\n"
 
 
 def test_run_passes_options_and_status_on(tmp_path: Path) -> None:
