@@ -1,9 +1,9 @@
 """Try Isthmus on each supported PyTorch, each in an environment of its own: ``make matrix CELLS="2.13.0 2.15.0"``.
 
-A cell is a version of PyTorch, with a Python after ``@``; `make setup` makes its environment. Each runs the tests of
-core, memory, dispatch, shim and chip; a training of LLaMA, whose losses are compared with those of the same PyTorch's CPU;
-one in ten of PyTorch's operators and dtypes; the conformance suite's tier llama on the host and numpy chips. The output
-of each step is in runs/matrix/, the table in docs/results/matrix.md.
+A cell is a version of PyTorch, with a Python after ``@``; `make setup` makes its environment. Each runs the tests
+of core, memory, dispatch, shim and chip; a training of LLaMA, whose losses are compared with those of the same
+PyTorch's CPU; one in ten of PyTorch's operators and dtypes; the conformance suite's tier llama on the host and
+numpy chips. The output of each step is in runs/matrix/, the table in docs/results/matrix.md.
 """
 
 from __future__ import annotations
