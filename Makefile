@@ -235,15 +235,17 @@ $(STAMPS)/internevo: $(STAMPS)/packages
 	  requests urllib3 certifi charset-normalizer tensorboard protobuf absl-py
 	@touch $@
 
-# torch_npu loads itself at `import torch`, so it is in the environment of no other target.
+# torch_npu loads itself at `import torch`, so it is in the environment of no other target. It is released for the first
+# patch version of a PyTorch.
+NPU := build/torch_npu$(BESIDE)
 $(STAMPS)/torch_npu: $(STAMPS)/packages
-	@$(PIP) --no-deps --target build/torch_npu torch_npu==2.13.0
+	@$(PIP) --no-deps --target $(NPU) torch_npu==$(basename $(TORCH)).0
 	@touch $@
 
 ascend: setup $(STAMPS)/torch_npu
-	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run -c \
+	@PYTHONPATH=$(NPU) $(BIN)/isthmus ascend run -c \
 	  "import torch;import torch_npu; a = torch.randn(3, 4).npu(); print(a + a);"
-	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run examples/pretrain_llama.py --tiny \
+	@PYTHONPATH=$(NPU) $(BIN)/isthmus ascend run examples/pretrain_llama.py --tiny \
 	  --output runs/llama-npu --overwrite
 	@$(PYTEST) $(ASCEND)/tests
 

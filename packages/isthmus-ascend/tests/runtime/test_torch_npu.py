@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.children import ROOT
 from tools.repository import ASCEND
 
-FOLDER = ROOT / "build/torch_npu"
+FOLDER = ROOT / f"build/torch_npu{Path(sys.prefix).name.removeprefix('.venv')}"  # as the Makefile names it
 needs_torch_npu = pytest.mark.skipif(
     not FOLDER.exists(), reason="torch_npu is not installed; `make ascend` installs it"
 )
