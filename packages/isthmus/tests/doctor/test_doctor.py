@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from isthmus import doctor, drivers
 from isthmus.doctor import (
@@ -626,3 +627,24 @@ def test_a_driver_that_crashes(tmp_path: Path) -> None:
     assert status == 1 and found["chip"] == "while checking the import of torch: killed by SIGABRT"
     assert found["plugins"].endswith("breaks `import torch`: killed by SIGABRT")
     assert "imports" not in found
+
+
+def test_what_is_off_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    from isthmus.doctor import chip
+    from isthmus_common import patches
+
+    moved = patches.Skipped("torch.nn.DataParallel on the chip", "cannot patch torch._C._scatter: gone")
+    monkeypatch.setattr(patches, "_skipped", [moved])
+    off = [finding for finding in chip._registration() if finding.state is State.WARNING]
+    assert [finding.text for finding in off] == [f"off: {moved.loss}: {moved.reason}"]
+
+
+def test_the_core_that_was_opened_is_named() -> None:
+    from isthmus import binaries
+    from isthmus.doctor import chip
+
+    found = binaries.find(torch.__version__)
+    (finding,) = chip._core()
+    assert finding.text == (
+        f"{torch.__version__}; core binaries/{found.folder.name}, built with {found.torch}; kernels {found.kernels}"
+    )
