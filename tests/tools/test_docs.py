@@ -96,7 +96,7 @@ PYTHON = [block for block in RUNNABLE if block.language == "python"]
 
 
 def run(command: list[str]) -> str:
-    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTEST_ADDOPTS": ""}
     result = subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )

@@ -225,10 +225,11 @@ c10::IValue below(Values& arguments, bool checking) {
 // `ignored`.
 c10::IValue classes(Values& arguments, bool checking) {
   const at::Tensor &target = arguments[0].toTensor(), &of = arguments[1].toTensor();
-  TORCH_CHECK(target.defined() && of.defined() && of.dim() > 1 && (of.size(1) > 0 || target.numel() == 0),
-              "self has no classes");
+  TORCH_CHECK(target.defined() && of.defined() && of.dim() > 0, "self has no classes");
+  const int64_t count = of.size(of.dim() > 1 ? 1 : 0);
+  TORCH_CHECK(count > 0 || target.numel() == 0, "self has no classes");
   const at::Tensor wide = target.to(at::kLong);
-  if (!checking) require_below(wide.masked_fill(wide.eq(arguments[2].toInt()), 0), of.size(1));
+  if (!checking) require_below(wide.masked_fill(wide.eq(arguments[2].toInt()), 0), count);
   return wide;
 }
 
