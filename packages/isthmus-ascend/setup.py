@@ -47,6 +47,7 @@ TABLES = ["csrc/opapi/functions.table", "csrc/opapi/older.table"]
 
 DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
 FLAGS = [
+    *("-include", "portable_glibc.h"),  # of isthmus: wheels run on older systems than the one that built them
     *(["-O0", "-g"] if DEBUG else ["-g0"]),
     *("--param", "ggc-min-heapsize=524288"),  # GCC collects garbage from there on: 9% faster than from 128 MB
     *("-fvisibility=hidden", "-fvisibility-inlines-hidden", "-Wall", "-Wextra"),

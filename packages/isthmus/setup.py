@@ -51,6 +51,8 @@ CORE_FOLDERS = (
 HOST_FOLDERS = ("drivers/host", "drivers/host/collectives")
 EXPORTS = "csrc/drivers/host/exports.map"
 
+# Each source includes it: wheels run on older systems than the one that built them.
+PORTABLE = ["-include", str(ROOT / "csrc" / "portable_glibc.h")]
 WARNINGS = ["-Wall", "-Wextra"]
 DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
 OPTIMIZATION = ["-O0", "-g"] if DEBUG else ["-g0"]
@@ -61,6 +63,7 @@ KERNEL_GROUP = 2
 # GCC collects garbage from 128 MB on; half a GB makes it 9% faster and changes no object.
 COMPILER = ["--param", "ggc-min-heapsize=524288"]
 HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
+COMMON = [*PORTABLE, *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS]
 
 HAS_TORCH = find_spec("torch") is not None
 if HAS_TORCH:
@@ -126,7 +129,7 @@ def core(against: Target) -> Extension:
         depends=[*headers(), *(path for folder in CORE_FOLDERS for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=against.macros,
-        extra_compile_args=[*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        extra_compile_args=[*system, "-std=c++20", "-O2", *COMMON],
         library_dirs=[against.library_folder],
         libraries=["c10", "torch", "torch_cpu", "torch_python", "dl"],
         language="c++",
@@ -141,10 +144,7 @@ def loader() -> Extension:
         depends=[*headers(), *sources("loader")],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=[("ISTHMUS_LOADER_LIBRARY", None)],
-        extra_compile_args=[
-            *("-isystem", operator_interface(), "-std=c++17", "-O2"),
-            *(*COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
-        ],
+        extra_compile_args=[*("-isystem", operator_interface(), "-std=c++17", "-O2"), *COMMON],
         libraries=["dl"],
         language="c++",
     )
@@ -157,7 +157,7 @@ def driver(name: str, folders: tuple[str, ...]) -> Extension:
         sources=[path for folder in folders for path in grouped(folder)],
         depends=[*headers(), EXPORTS, *(path for folder in folders for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
-        extra_compile_args=["-std=c++17", "-O3", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        extra_compile_args=["-std=c++17", "-O3", *COMMON],
         # The library exports one symbol, and worker threads may outlive a dlclose().
         extra_link_args=[f"-Wl,--version-script={ROOT / EXPORTS}", "-Wl,-z,nodelete"],
         libraries=["pthread", "rt", "dl"],
@@ -197,7 +197,7 @@ def kernels(against: Target) -> Extension:
             *(*against.include_flags, "-std=c++20", "-O3", "-fopenmp", "-fno-math-errno"),
             "-fno-trapping-math",
             "-ffp-contract=off",  # a difference of two equal products is 0
-            *(*CAPABILITIES[chosen], *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
+            *(*CAPABILITIES[chosen], *COMMON),
             # GCC 12 says it of its own AVX512 intrinsics, which begin with an undefined register on purpose.
             *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
         ],
