@@ -47,7 +47,6 @@ TABLES = ["csrc/opapi/functions.table", "csrc/opapi/older.table"]
 
 DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
 FLAGS = [
-    *("-include", "portable_glibc.h"),  # of isthmus: wheels run on older systems than the one that built them
     *(["-O0", "-g"] if DEBUG else ["-g0"]),
     *("--param", "ggc-min-heapsize=524288"),  # GCC collects garbage from there on: 9% faster than from 128 MB
     *("-fvisibility=hidden", "-fvisibility-inlines-hidden", "-Wall", "-Wextra"),
@@ -88,6 +87,12 @@ def grouped(folder: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in paths]
 
 
+def portable() -> str:
+    """Return a source of every library, as of those of isthmus."""
+    write_if_changed(path := GROUPS / "portable_glibc.cpp", '#include "portable_glibc.h"\n')
+    return str(path.relative_to(ROOT))
+
+
 def write_if_changed(path: Path, text: str) -> None:
     """Write the file; leave it untouched if it has this text."""
     if path.exists() and path.read_text() == text:
@@ -120,7 +125,7 @@ def library(
     """One shared library; worker threads may outlive a dlclose()."""
     return Extension(
         name,
-        sources=paths,
+        sources=[*paths, portable()],
         depends=[*headers(), *TABLES, *(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD), isthmus.include_path()],
         extra_compile_args=[*flags, *FLAGS],

@@ -51,8 +51,6 @@ CORE_FOLDERS = (
 HOST_FOLDERS = ("drivers/host", "drivers/host/collectives")
 EXPORTS = "csrc/drivers/host/exports.map"
 
-# Each source includes it: wheels run on older systems than the one that built them.
-PORTABLE = ["-include", str(ROOT / "csrc" / "portable_glibc.h")]
 WARNINGS = ["-Wall", "-Wextra"]
 DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
 OPTIMIZATION = ["-O0", "-g"] if DEBUG else ["-g0"]
@@ -63,7 +61,6 @@ KERNEL_GROUP = 2
 # GCC collects garbage from 128 MB on; half a GB makes it 9% faster and changes no object.
 COMPILER = ["--param", "ggc-min-heapsize=524288"]
 HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
-COMMON = [*PORTABLE, *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS]
 
 HAS_TORCH = find_spec("torch") is not None
 if HAS_TORCH:
@@ -88,6 +85,11 @@ def grouped(folder: str, size: int = GROUP) -> list[str]:
     count = -(-len(names) // size)
     parts = [names[len(names) * i // count : len(names) * (i + 1) // count] for i in range(count)]
     return [write_group(f"{folder.replace('/', '_')}_{i + 1}.cpp", part) for i, part in enumerate(parts)]
+
+
+def portable() -> str:
+    """Return a source of every library: wheels run on older systems than the one that built them."""
+    return write_group("portable_glibc.cpp", ["portable_glibc.h"])
 
 
 def write_group(name: str, members: list[str]) -> str:
@@ -125,11 +127,11 @@ def core(against: Target) -> Extension:
     system = [*against.include_flags, "-isystem", operator_interface()]
     return Extension(
         f"{BINARIES}{against.package}._C",
-        sources=[path for folder in CORE_FOLDERS for path in grouped(folder)],
+        sources=[*(path for folder in CORE_FOLDERS for path in grouped(folder)), portable()],
         depends=[*headers(), *(path for folder in CORE_FOLDERS for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=against.macros,
-        extra_compile_args=[*system, "-std=c++20", "-O2", *COMMON],
+        extra_compile_args=[*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
         library_dirs=[against.library_folder],
         libraries=["c10", "torch", "torch_cpu", "torch_python", "dl"],
         language="c++",
@@ -140,11 +142,14 @@ def loader() -> Extension:
     """Opens drivers and operator libraries for Python code that runs without PyTorch."""
     return Extension(
         LOADER,
-        sources=grouped("loader"),
+        sources=[*grouped("loader"), portable()],
         depends=[*headers(), *sources("loader")],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=[("ISTHMUS_LOADER_LIBRARY", None)],
-        extra_compile_args=[*("-isystem", operator_interface(), "-std=c++17", "-O2"), *COMMON],
+        extra_compile_args=[
+            *("-isystem", operator_interface(), "-std=c++17", "-O2"),
+            *(*COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
+        ],
         libraries=["dl"],
         language="c++",
     )
@@ -154,10 +159,10 @@ def driver(name: str, folders: tuple[str, ...]) -> Extension:
     """A driver: an ordinary shared library that sees csrc/driver.h and nothing of PyTorch."""
     return Extension(
         name,
-        sources=[path for folder in folders for path in grouped(folder)],
+        sources=[*(path for folder in folders for path in grouped(folder)), portable()],
         depends=[*headers(), EXPORTS, *(path for folder in folders for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
-        extra_compile_args=["-std=c++17", "-O3", *COMMON],
+        extra_compile_args=["-std=c++17", "-O3", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
         # The library exports one symbol, and worker threads may outlive a dlclose().
         extra_link_args=[f"-Wl,--version-script={ROOT / EXPORTS}", "-Wl,-z,nodelete"],
         libraries=["pthread", "rt", "dl"],
@@ -189,7 +194,7 @@ def kernels(against: Target) -> Extension:
     chosen = capability()
     return Extension(
         f"{BINARIES}{against.package}.{binaries.KERNELS.removesuffix('.so')}",
-        sources=grouped("kernels", KERNEL_GROUP),
+        sources=[*grouped("kernels", KERNEL_GROUP), portable()],
         depends=[*headers(), *sources("kernels")],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=[*against.macros, ("CPU_CAPABILITY", chosen), (f"CPU_CAPABILITY_{chosen}", None)],
@@ -197,7 +202,7 @@ def kernels(against: Target) -> Extension:
             *(*against.include_flags, "-std=c++20", "-O3", "-fopenmp", "-fno-math-errno"),
             "-fno-trapping-math",
             "-ffp-contract=off",  # a difference of two equal products is 0
-            *(*CAPABILITIES[chosen], *COMMON),
+            *(*CAPABILITIES[chosen], *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
             # GCC 12 says it of its own AVX512 intrinsics, which begin with an undefined register on purpose.
             *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
         ],

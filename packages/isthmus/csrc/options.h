@@ -68,8 +68,8 @@ inline double unit_bytes(std::string_view unit) {
   return std::ldexp(1.0, 10 * static_cast<int>(power + 1));
 }
 
-// Parses the decimal number that a text begins with, in any locale; returns the number of characters, 0 if there is
-// none. std::from_chars does it too, but only since libstdc++ 11.
+// Parses the decimal number that a text begins with, in any locale; returns the number of characters, 0 if
+// there is none. std::from_chars does it too, but only since libstdc++ 11.
 inline size_t parse_decimal(std::string_view text, double* number) {
   static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
   const std::string digits(text.substr(0, text.find_first_not_of("0123456789.")));
@@ -117,8 +117,8 @@ inline uint64_t read(const Size& option) {
   double number = 0;
   const size_t length = detail::parse_decimal(value, &number);
   const double bytes = number * detail::unit_bytes(value.substr(length));
-  const bool is_size = length != 0 && bytes >= static_cast<double>(option.least) &&
-                       bytes <= static_cast<double>(option.most);
+  const bool is_size =
+      length != 0 && bytes >= static_cast<double>(option.least) && bytes <= static_cast<double>(option.most);
   if (!is_size)
     detail::refuse(option.variable,
                    "not a size; set it to bytes or a number with KiB, MiB, GiB or TiB, " +

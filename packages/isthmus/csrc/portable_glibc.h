@@ -1,8 +1,9 @@
-// Makes what is compiled on a newer system run with glibc 2.28 and its libstdc++ (manylinux_2_28), which is what
-// wheels promise. The build of Isthmus includes it in each source (-include); no other header includes it.
+// What lets libraries that are compiled on a newer system run with glibc 2.28 and its libstdc++
+// (manylinux_2_28), as wheels promise. The build of Isthmus compiles it into each library, as a source of its
+// own; nothing includes it.
 //
-// Newer systems give old functions new versions, and their headers call functions that older ones lack. Neither is
-// used here: calls bind to the first version of a function, and the rest is defined here, hidden. No type changes.
+// Newer systems give old functions new versions, and have functions that older ones lack; a library that is
+// linked there asks for both. All of them are defined here, hidden, so that the library asks for neither.
 #pragma once
 
 #include <features.h>
@@ -19,41 +20,58 @@
 
 #include <new>
 
-// The version of glibc in which a function first was. The one that the linker would choose is of 2.29 to 2.34: since
-// then log, exp and pow set errno otherwise, and libpthread and libdl are parts of libc.
+// Defines a function that jumps to the first version of itself, as if the caller had called that.
 #if defined(__x86_64__)
-#define ISTHMUS_FIRST_VERSION(name, x86_64) __asm__(".symver " #name "," #name "@GLIBC_" x86_64)
+#define ISTHMUS_JUMP(to) "jmp " to "@PLT\n"
+#define ISTHMUS_FIRST(name, x86_64) ISTHMUS_VERSION(#name, "GLIBC_" x86_64)
 #else
-#define ISTHMUS_FIRST_VERSION(name, x86_64) __asm__(".symver " #name "," #name "@GLIBC_2.17")
+#define ISTHMUS_JUMP(to) "b " to "\n"
+#define ISTHMUS_FIRST(name, x86_64) ISTHMUS_VERSION(#name, "GLIBC_2.17")
 #endif
-ISTHMUS_FIRST_VERSION(dladdr, "2.2.5");
-ISTHMUS_FIRST_VERSION(dlclose, "2.2.5");
-ISTHMUS_FIRST_VERSION(dlerror, "2.2.5");
-ISTHMUS_FIRST_VERSION(dlopen, "2.2.5");
-ISTHMUS_FIRST_VERSION(dlsym, "2.2.5");
-ISTHMUS_FIRST_VERSION(exp, "2.2.5");
-ISTHMUS_FIRST_VERSION(log, "2.2.5");
-ISTHMUS_FIRST_VERSION(pow, "2.2.5");
-ISTHMUS_FIRST_VERSION(pthread_once, "2.2.5");
-ISTHMUS_FIRST_VERSION(pthread_rwlock_rdlock, "2.2.5");
-ISTHMUS_FIRST_VERSION(pthread_rwlock_unlock, "2.2.5");
-ISTHMUS_FIRST_VERSION(pthread_rwlock_wrlock, "2.2.5");
-ISTHMUS_FIRST_VERSION(pthread_setname_np, "2.12");
-ISTHMUS_FIRST_VERSION(pthread_sigmask, "2.2.5");
-#undef ISTHMUS_FIRST_VERSION
-// std::condition_variable::wait, before it could be cancelled.
-__asm__(
-    ".symver _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE,"
-    "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE@GLIBCXX_3.4.11");
+// clang-format off
+#define ISTHMUS_VERSION(name, version)                            \
+  __asm__(".symver isthmus_first_" name "," name "@" version "\n" \
+          ".pushsection .text\n"                                  \
+          ".globl " name "\n"                                     \
+          ".hidden " name "\n"                                    \
+          ".type " name ", %function\n"                           \
+          name ":\n"                                              \
+          ISTHMUS_JUMP("isthmus_first_" name)                     \
+          ".size " name ", . - " name "\n"                        \
+          ".popsection\n")
+// clang-format on
 
-#define ISTHMUS_HIDDEN inline __attribute__((visibility("hidden")))  // in a library that uses it, once
+// Since glibc 2.29 these set errno otherwise.
+ISTHMUS_FIRST(exp, "2.2.5");
+ISTHMUS_FIRST(log, "2.2.5");
+ISTHMUS_FIRST(pow, "2.2.5");
+// Since glibc 2.32 and 2.34 these are in libc instead of libpthread and libdl.
+ISTHMUS_FIRST(dladdr, "2.2.5");
+ISTHMUS_FIRST(dlclose, "2.2.5");
+ISTHMUS_FIRST(dlerror, "2.2.5");
+ISTHMUS_FIRST(dlopen, "2.2.5");
+ISTHMUS_FIRST(dlsym, "2.2.5");
+ISTHMUS_FIRST(pthread_once, "2.2.5");
+ISTHMUS_FIRST(pthread_rwlock_rdlock, "2.2.5");
+ISTHMUS_FIRST(pthread_rwlock_unlock, "2.2.5");
+ISTHMUS_FIRST(pthread_rwlock_wrlock, "2.2.5");
+ISTHMUS_FIRST(pthread_setname_np, "2.12");
+ISTHMUS_FIRST(pthread_sigmask, "2.2.5");
+// std::condition_variable::wait, whose version of libstdc++ 12 can be cancelled.
+ISTHMUS_VERSION("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE", "GLIBCXX_3.4.11");
+
+#undef ISTHMUS_FIRST
+#undef ISTHMUS_JUMP
+#undef ISTHMUS_VERSION
+
+#define ISTHMUS_HIDDEN __attribute__((visibility("hidden")))
 
 extern "C" {
 
-// Whether the process has a single thread, of which std::shared_ptr makes use.
+// Of glibc 2.32: whether the process has a single thread, which std::shared_ptr then makes use of.
 ISTHMUS_HIDDEN char __libc_single_threaded = 0;
 
-// Functions of glibc 2.33; before it they were inline and called __xstat.
+// Of glibc 2.33; they were inline functions before.
 ISTHMUS_HIDDEN int fstat(int file, struct stat* info) noexcept {
   return static_cast<int>(syscall(SYS_fstat, file, info));
 }
@@ -64,7 +82,8 @@ ISTHMUS_HIDDEN int lstat(const char* path, struct stat* info) noexcept {
   return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, info, AT_SYMLINK_NOFOLLOW));
 }
 
-// A function of glibc 2.30, in which timed waits ignore changes of the wall clock. Where it is absent they do not.
+// Of glibc 2.30: a wait until a time of any clock. Where it is absent, a change of the wall clock shifts the
+// time.
 ISTHMUS_HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                                           const struct timespec* end) {
   using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
@@ -84,7 +103,7 @@ ISTHMUS_HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mut
 }  // extern "C"
 
 namespace std {
-// Of libstdc++ 11, called for an array of a size that is too large.
+// Of libstdc++ 11: throws for an array of a size that is too large.
 [[noreturn]] ISTHMUS_HIDDEN void __throw_bad_array_new_length() { throw bad_array_new_length(); }
 }  // namespace std
 
