@@ -86,7 +86,7 @@ def test(name: str, lines: list[str]) -> dict[str, str]:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = ("python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--quiet")
-    call(folder, *pip, TORCH, "pytest", "pytest-timeout", "hypothesis", *lines)
+    call(folder, *pip, f"torch=={TORCH}", "pytest", "pytest-timeout", "hypothesis", *lines)
     editable = [word for path in PROJECTS for word in ("--editable", str(path.parent))]
     os.environ["ISTHMUS_BUILD"] = "none"  # the core of this checkout is built
     call(folder, *pip, "--no-deps", *editable)
@@ -106,7 +106,7 @@ def page(bounds: dict[str, str], low: dict[str, str], new: dict[str, str]) -> st
             "",
             "The lowest and the newest version of each requirement with which the smoke tests pass (computing on the",
             "chip, `isthmus run` of the example, conformance of two operators, commands and tests of each package).",
-            f"Made by `make dependencies`, with {TORCH} and the core built for apache-tvm-ffi"
+            f"Made by `make dependencies`, with torch=={TORCH} and the core built for apache-tvm-ffi"
             f" {lowest((ROOT / 'constraints.txt').read_text().splitlines())['apache-tvm-ffi']}.",
             "",
             "| package | lowest | newest |",
