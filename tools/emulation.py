@@ -21,7 +21,7 @@ from tools.torches import has_torch, pip_options
 PYTHON = "3.11"  # of Debian 12
 PACKAGES = (f"python{PYTHON}", "libstdc++6", "libgomp1", "libatomic1")
 DEBIAN = {"aarch64": "arm64"}
-# Steps of training under qemu print a line each, so that a slow one shows.
+# Prints a line with the time after each part.
 SMOKE = """\
 import copy, sys, time
 begun = time.monotonic()
@@ -99,7 +99,7 @@ def check_programs(machine: str) -> None:
 
 
 def make_root(machine: str) -> Path:
-    """Return a program that is Python for the machine; make its root once, by an apt with a state of its own."""
+    """Return the path of a Python for the machine; make its root once. The system's apt and dpkg keep their state."""
     folder = ROOT / "build" / machine
     program = folder / "python"
     if program.is_file():
@@ -108,15 +108,10 @@ def make_root(machine: str) -> Path:
     (state / "lists" / "partial").mkdir(parents=True, exist_ok=True)
     (state / "archives" / "partial").mkdir(parents=True, exist_ok=True)
     (state / "status").touch()
-    settings = {
-        **{"Dir::State": state, "Dir::State::status": state / "status", "Dir::Cache": state},
-        **{
-            "APT::Architecture": DEBIAN[machine],
-            "APT::Architectures": DEBIAN[machine],
-            "APT::Sandbox::User": "root",
-        },
-    }
-    apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in settings.items())]
+    settings = {"State": state, "State::status": state / "status", "Cache": state}
+    words = [f"-oDir::{name}={path}" for name, path in settings.items()]
+    words += [f"-oAPT::{name}={DEBIAN[machine]}" for name in ("Architecture", "Architectures")]
+    apt = ["apt-get", "-qq", *words]
     print(f"make: Debian's packages for {machine} into {folder.relative_to(ROOT)}/root", flush=True)
     subprocess.run([*apt, "update"], check=True)
     subprocess.run([*apt, "install", "--no-install-recommends", "--download-only", *PACKAGES], check=True)

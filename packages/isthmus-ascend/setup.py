@@ -88,7 +88,7 @@ def grouped(folder: str) -> list[str]:
 
 
 def portable() -> str:
-    """Return a source of every library, as of those of isthmus."""
+    """Return a source of every library; those of isthmus have it too."""
     write_if_changed(path := GROUPS / "portable_glibc.cpp", '#include "portable_glibc.h"\n')
     return str(path.relative_to(ROOT))
 
