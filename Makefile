@@ -33,6 +33,8 @@
 #   make matrix [CELLS="2.15.0 2.13.0@python3.13"]  a smoke set on each PyTorch, into docs/results/ (an hour)
 #   make torch-next VERSION=2.15.0  what moved in that version of PyTorch, of what the project stands on
 #   make wheel [PYTHONS="python3.11 python3.12"]  build the wheels into dist/, check them in fresh environments
+#   make wheel TORCHES="2.13.0 2.15.0"  for each of these versions of PyTorch, and an upgrade from the first to the last
+#   make wheel ARCH=aarch64  compile for another machine, and test in emulation (needs a cross compiler and qemu)
 #   make release [CHECK=test]  check the tree, run make test-all, build wheels and their sums, print the next steps
 #   make release VERSION=0.2.0  start a release: write VERSION and the section of CHANGELOG.md
 #   make dependencies the lowest and the newest versions of what the packages require, into docs/results/ (minutes)
@@ -43,6 +45,8 @@ SHELL := /bin/bash
 
 # Each version of PyTorch has an environment of its own; what is compiled for one lies beside what is for the others.
 DEFAULT_TORCH := 2.13.0
+# One of each supported minor version; a release has binaries for all.
+ALL_TORCHES := $(DEFAULT_TORCH) 2.14.1 2.15.0
 TORCH := $(DEFAULT_TORCH)
 BESIDE := $(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
 VENV := .venv$(BESIDE)
@@ -222,12 +226,14 @@ torch-next: $(STAMPS)/tools
 	@$(BIN)/python -m tools.torch_next $(VERSION)
 
 wheel:
-	@$(PYTHON) -m tools.wheel $(or $(PYTHONS),$(PYTHON))
+	@$(PYTHON) -m tools.wheel $(addprefix --torch ,$(or $(TORCHES),$(TORCH))) $(if $(ARCH),--machine $(ARCH)) \
+	  $(or $(PYTHONS),$(PYTHON))
 
 # A VERSION of the environment is not meant.
 release:
 	@$(PYTHON) -m tools.release $(if $(filter command,$(origin VERSION)),start $(VERSION),\
-	  build --check $(or $(CHECK),test-all) $(or $(PYTHONS),$(PYTHON)))
+	  build --check $(or $(CHECK),test-all) $(addprefix --torch ,$(or $(TORCHES),$(ALL_TORCHES))) \
+	  $(or $(PYTHONS),$(PYTHON)))
 
 # The newest whose wheel has all of its modules; it pins an old transformers and brings a package `tests`: kept apart.
 $(STAMPS)/internevo: $(STAMPS)/packages

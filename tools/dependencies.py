@@ -85,7 +85,7 @@ def test(name: str, lines: list[str]) -> dict[str, str]:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = ("python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--quiet")
-    call(folder, *pip, "setuptools", "wheel", TORCH, "pytest", "pytest-timeout", "hypothesis", *lines)
+    call(folder, *pip, "setuptools", "wheel", f"torch=={TORCH}", "pytest", "pytest-timeout", "hypothesis", *lines)
     core, *others = sorted((path.parent for path in PROJECTS), key=lambda package: package.name != "isthmus")
     os.environ["ISTHMUS_BUILD"] = "none"  # the core of this checkout is built
     for packages in ([core], others):  # isthmus-ascend is described with the headers of isthmus
@@ -107,7 +107,7 @@ def page(bounds: dict[str, str], low: dict[str, str], new: dict[str, str]) -> st
             "",
             "The lowest and the newest version of each requirement with which the smoke tests pass (computing on the",
             "chip, `isthmus run` of the example, conformance of two operators, commands and tests of each package).",
-            f"Made by `make dependencies`, with {TORCH} and the core built for apache-tvm-ffi"
+            f"Made by `make dependencies`, with torch=={TORCH} and the core built for apache-tvm-ffi"
             f" {lowest((ROOT / 'constraints.txt').read_text().splitlines())['apache-tvm-ffi']}.",
             "",
             "| package | lowest | newest |",

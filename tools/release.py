@@ -1,9 +1,10 @@
 """Prepare and build a release: ``make release``.
 
 ``python -m tools.release start 0.2.0`` writes VERSION and makes the section "Unreleased" of CHANGELOG.md that of the
-version. ``python -m tools.release build python3.11`` checks that the tree is clean and that the version is new and
-has its section. Then it runs `make` with the target of ``--check``, builds the wheels (tools/wheel.py), and writes
-dist/SHA256SUMS and dist/NOTES.md. It prints the steps that publish the release, and does none of them.
+version. ``python -m tools.release build --torch 2.13.0 python3.11`` checks that the tree is clean and that the
+version is new and has its section. Then it runs `make` with the target of ``--check``, builds the wheels
+(tools/wheel.py), and writes dist/SHA256SUMS and dist/NOTES.md. It prints the steps that publish the release, and does
+none of them.
 """
 
 from __future__ import annotations
@@ -80,11 +81,11 @@ def write_sums(wheels: list[Path], folder: Path) -> Path:
     return folder / SUMS
 
 
-def build(target: str, pythons: list[str]) -> None:
+def build(target: str, pythons: list[str], torches: list[str]) -> None:
     """Check, test and build the version that the tree has; print how to publish it."""
     version = check(ROOT)
     subprocess.run(["make", target], cwd=ROOT, check=True)
-    wheels = wheel.main(pythons)
+    wheels = wheel.main(pythons, torches)
     write_sums(wheels, wheel.DIST)
     (wheel.DIST / "NOTES.md").write_text(sections((ROOT / "CHANGELOG.md").read_text())[version] + "\n")
     files = " ".join(f"dist/{path.name}" for path in sorted(wheels))
@@ -104,6 +105,7 @@ def main(words: list[str]) -> int:
     commands.add_parser("start", help="write VERSION and the section of CHANGELOG.md").add_argument("version")
     building = commands.add_parser("build", help="check, test and build into dist/")
     building.add_argument("--check", default="test-all", metavar="TARGET", help="of make; must pass")
+    wheel.add_torches(building)
     building.add_argument("pythons", nargs="+", help="build wheels for each")
     options = parser.parse_args(words)
     try:
@@ -113,7 +115,7 @@ def main(words: list[str]) -> int:
                 f"make: VERSION and CHANGELOG.md say {options.version}; review and commit, then make release"
             )
         else:
-            build(options.check, options.pythons)
+            build(options.check, options.pythons, options.torches)
     except NotReady as error:
         print(f"make: {error}", file=sys.stderr)
         return 1

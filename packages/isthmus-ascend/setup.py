@@ -87,6 +87,12 @@ def grouped(folder: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in paths]
 
 
+def portable() -> str:
+    """Return a source of every library; those of isthmus have it too."""
+    write_if_changed(path := GROUPS / "portable_glibc.cpp", '#include "portable_glibc.h"\n')
+    return str(path.relative_to(ROOT))
+
+
 def write_if_changed(path: Path, text: str) -> None:
     """Write the file; leave it untouched if it has this text."""
     if path.exists() and path.read_text() == text:
@@ -119,7 +125,7 @@ def library(
     """One shared library; worker threads may outlive a dlclose()."""
     return Extension(
         name,
-        sources=paths,
+        sources=[*paths, portable()],
         depends=[*headers(), *TABLES, *(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*.cpp"))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD), isthmus.include_path()],
         extra_compile_args=[*flags, *FLAGS],

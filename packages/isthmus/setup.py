@@ -87,6 +87,11 @@ def grouped(folder: str, size: int = GROUP) -> list[str]:
     return [write_group(f"{folder.replace('/', '_')}_{i + 1}.cpp", part) for i, part in enumerate(parts)]
 
 
+def portable() -> str:
+    """Return a source of every library: wheels run on older systems than the one that built them."""
+    return write_group("portable_glibc.cpp", ["portable_glibc.h"])
+
+
 def write_group(name: str, members: list[str]) -> str:
     """Write build/groups/<name>, which includes the members; leave an unchanged file untouched."""
     text = "".join(f'#include "{member.removeprefix("csrc/")}"\n' for member in members)
@@ -122,7 +127,7 @@ def core(against: Target) -> Extension:
     system = [*against.include_flags, "-isystem", operator_interface()]
     return Extension(
         f"{BINARIES}{against.package}._C",
-        sources=[path for folder in CORE_FOLDERS for path in grouped(folder)],
+        sources=[*(path for folder in CORE_FOLDERS for path in grouped(folder)), portable()],
         depends=[*headers(), *(path for folder in CORE_FOLDERS for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=against.macros,
@@ -137,7 +142,7 @@ def loader() -> Extension:
     """Opens drivers and operator libraries for Python code that runs without PyTorch."""
     return Extension(
         LOADER,
-        sources=grouped("loader"),
+        sources=[*grouped("loader"), portable()],
         depends=[*headers(), *sources("loader")],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=[("ISTHMUS_LOADER_LIBRARY", None)],
@@ -154,7 +159,7 @@ def driver(name: str, folders: tuple[str, ...]) -> Extension:
     """A driver: an ordinary shared library that sees csrc/driver.h and nothing of PyTorch."""
     return Extension(
         name,
-        sources=[path for folder in folders for path in grouped(folder)],
+        sources=[*(path for folder in folders for path in grouped(folder)), portable()],
         depends=[*headers(), EXPORTS, *(path for folder in folders for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         extra_compile_args=["-std=c++17", "-O3", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
@@ -189,7 +194,7 @@ def kernels(against: Target) -> Extension:
     chosen = capability()
     return Extension(
         f"{BINARIES}{against.package}.{binaries.KERNELS.removesuffix('.so')}",
-        sources=grouped("kernels", KERNEL_GROUP),
+        sources=[*grouped("kernels", KERNEL_GROUP), portable()],
         depends=[*headers(), *sources("kernels")],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         define_macros=[*against.macros, ("CPU_CAPABILITY", chosen), (f"CPU_CAPABILITY_{chosen}", None)],

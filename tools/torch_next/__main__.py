@@ -1,7 +1,7 @@
 """Print what moved between the PyTorch of this environment and another one, of what the project stands on.
 
-``python -m tools.torch_next 2.16.0`` fetches the wheel of that version into build/torch-next, without what it
-requires: neither version is imported. ``python -m tools.torch_next FOLDER [FOLDER]`` compares folders that hold
+``python -m tools.torch_next 2.16.0`` fetches the wheel of that version (tools/torches.py): neither version is
+imported. ``python -m tools.torch_next FOLDER [FOLDER]`` compares folders that hold
 ``torch/`` and ``torchgen/``, such as a site-packages; without a second one, the first with this environment. It
 prints headers whose declarations changed, Python names that are gone or have other parameters, and operators whose
 schemas or kernels changed, each with the files that use it.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -22,27 +21,11 @@ from typing import Any
 import yaml
 
 from isthmus.binaries import version_of
-from tools.repository import ROOT
 from tools.torch_next import used
 from tools.torch_next.python_names import Python
+from tools.torches import fetch, has_torch
 
-FOLDER = ROOT / "build" / "torch-next"
 SHOWN = 12  # changed lines of one header
-
-
-def has_torch(folder: Path) -> bool:
-    """Whether a folder holds an unpacked PyTorch."""
-    return (folder / "torch" / "version.py").is_file()
-
-
-def fetch(version: str) -> Path:
-    """Return the folder with a version of PyTorch; download it once."""
-    folder = FOLDER / version
-    if not has_torch(folder):
-        print(f"make: fetching torch {version} into {folder.relative_to(ROOT)}", flush=True)
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "--no-compile", "--target", str(folder), f"torch=={version}"], check=True)
-    return folder
 
 
 def declarations(path: Path) -> list[str]:

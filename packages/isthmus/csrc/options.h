@@ -2,6 +2,8 @@
 // writes the names, defaults and limits of its own with `python -m isthmus_common.options_header module`.
 #pragma once
 
+#include <locale.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -66,6 +68,16 @@ inline double unit_bytes(std::string_view unit) {
   return std::ldexp(1.0, 10 * static_cast<int>(power + 1));
 }
 
+// Parses the decimal number that a text begins with, in any locale; returns the number of characters, 0 if
+// there is none. std::from_chars does it too, but only since libstdc++ 11.
+inline size_t parse_decimal(std::string_view text, double* number) {
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  const std::string digits(text.substr(0, text.find_first_not_of("0123456789.")));
+  char* end = nullptr;
+  *number = strtod_l(digits.c_str(), &end, plain);
+  return static_cast<size_t>(end - digits.c_str());
+}
+
 // Formats in the largest unit: "64TiB".
 inline std::string size_text(uint64_t bytes) {
   constexpr const char* units[] = {"", "KiB", "MiB", "GiB", "TiB"};
@@ -103,12 +115,10 @@ inline uint64_t read(const Size& option) {
   const std::string_view value = value_of(option.variable);
   if (value.empty()) return option.initial;
   double number = 0;
-  const char* end = value.data() + value.size();
-  const auto result = std::from_chars(value.data(), end, number, std::chars_format::fixed);
-  const double bytes =
-      number * detail::unit_bytes(std::string_view(result.ptr, static_cast<size_t>(end - result.ptr)));
-  const bool is_size = result.ec == std::errc() && bytes >= static_cast<double>(option.least) &&
-                       bytes <= static_cast<double>(option.most);
+  const size_t length = detail::parse_decimal(value, &number);
+  const double bytes = number * detail::unit_bytes(value.substr(length));
+  const bool is_size =
+      length != 0 && bytes >= static_cast<double>(option.least) && bytes <= static_cast<double>(option.most);
   if (!is_size)
     detail::refuse(option.variable,
                    "not a size; set it to bytes or a number with KiB, MiB, GiB or TiB, " +

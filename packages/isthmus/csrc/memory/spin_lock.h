@@ -20,6 +20,8 @@ class SpinLock {
       if (!held_.load(std::memory_order_relaxed)) return;
 #if defined(__x86_64__)
       __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("yield");
 #endif
     }
     sched_yield();  // the holder may have been preempted on this core

@@ -5,8 +5,9 @@
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/sigmoid.h>
 
-#include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <limits>
 
 #include "opapi/functions/families.h"
 
@@ -49,9 +50,14 @@ c10::IValue l1_loss_grad(Values& arguments, bool) {
 }
 
 // The double that a user wrote, which the interface narrows to float: the shortest decimal of the float.
+// std::to_chars finds it too, but only since libstdc++ 11.
 double written(const c10::IValue& value) {
+  const auto number = static_cast<float>(value.toDouble());
   char text[32];
-  *std::to_chars(text, text + sizeof text - 1, static_cast<float>(value.toDouble())).ptr = '\0';
+  for (int digits = 1; digits <= std::numeric_limits<float>::max_digits10; ++digits) {
+    std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(number));
+    if (std::strtof(text, nullptr) == number) break;
+  }
   return std::strtod(text, nullptr);
 }
 
