@@ -51,7 +51,12 @@ print(*(point.name for point in points))
 INSTALLED = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
 UNKNOWN = "2.99.0"
 # auditwheel knows the policies of the machine that it runs on only, but reads the wheels of others.
-AUDITWHEEL = "import platform; platform.machine = lambda: {!r}; from auditwheel.main import main; raise SystemExit(main())"
+AUDITWHEEL = """\
+import platform
+platform.machine = lambda: {!r}
+from auditwheel.main import main
+raise SystemExit(main())
+"""
 SCRIPT = """\
 import torch
 x = torch.ones(2, 2, device="cuda", requires_grad=True)

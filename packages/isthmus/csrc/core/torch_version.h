@@ -1,5 +1,5 @@
-// Differences between the supported versions of PyTorch. Each entry names the version, what changed in it, and when
-// the entry can go.
+// Differences between the supported versions of PyTorch. Each entry names the version, what changed in it,
+// and when the entry can go.
 #pragma once
 
 #include <torch/version.h>

@@ -222,7 +222,7 @@ class GraphedCall:
             if grads:
                 self._gradients(outputs, grads)
 
-    def capture_forward(self, pool: PoolHandle, mode: str) -> None:
+    def capture_forward(self, pool: PoolHandle, mode: str = "global") -> None:
         """Capture the forward pass."""
         outside: list[torch.Tensor] = []  # tensors from outside the capture: parameters, inputs, buffers
         inside: set[int] = set()  # addresses
@@ -254,7 +254,7 @@ class GraphedCall:
             *(output for output in self.outputs if output.untyped_storage().data_ptr() in inside),
         )
 
-    def capture_backward(self, pool: PoolHandle, mode: str) -> None:
+    def capture_backward(self, pool: PoolHandle, mode: str = "global") -> None:
         """Capture the backward pass, after :meth:`capture_forward`."""
         self.output_grads = tuple(
             torch.empty_like(output) if output.requires_grad else None for output in self.outputs
