@@ -50,6 +50,10 @@ print(*(point.name for point in points))
 """
 INSTALLED = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
 UNKNOWN = "2.99.0"
+# auditwheel knows the policies of the machine that it runs on only, but reads the wheels of others.
+AUDITWHEEL = (
+    "import platform; platform.machine = lambda: {!r}; from auditwheel.main import main; exit(main())"
+)
 SCRIPT = """\
 import torch
 x = torch.ones(2, 2, device="cuda", requires_grad=True)
@@ -168,7 +172,7 @@ def finish(programs: Path, wheel: Path, machine: str) -> Path:
         return Path(shutil.copy2(wheel, DIST / wheel.name))
     excluded = [word for name in PROVIDED for word in ("--exclude", name)]
     words = ("repair", "--only-plat", "--plat", f"{TAG}_{machine}", *excluded, "--wheel-dir", DIST, wheel)
-    call(programs / "auditwheel", *words, output=subprocess.DEVNULL)
+    call(programs / "python", "-c", AUDITWHEEL.format(machine), *words, output=subprocess.DEVNULL)
     return DIST / wheel.name.replace(f"-linux_{machine}.whl", f"-{TAG}_{machine}.whl")
 
 
