@@ -12,7 +12,7 @@ namespace isthmus {
 namespace detail {
 
 std::atomic<int> captures{0};
-__thread Capture* capture_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden"))) =
+__thread Capture* capture_of_thread ISTHMUS_THREAD_LOCAL_MODEL __attribute__((visibility("hidden"))) =
     nullptr;
 
 }  // namespace detail

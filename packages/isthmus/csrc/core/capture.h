@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "core/thread_local.h"
 #include "stream_order.h"
 
 namespace isthmus {
@@ -137,7 +138,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
 namespace detail {
 extern std::atomic<int> captures;
 // Notes allocations of the thread that began the capture.
-extern __thread Capture* capture_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern __thread Capture* capture_of_thread ISTHMUS_THREAD_LOCAL_MODEL __attribute__((visibility("hidden")));
 std::shared_ptr<Capture> find_capture(c10::Stream stream);
 }  // namespace detail
 

@@ -2,6 +2,8 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include "core/thread_local.h"
+
 namespace isthmus {
 namespace {
 
@@ -13,7 +15,7 @@ struct Spares {
   int count;
   bool closed;  // the thread ends
 };
-__thread Spares spares __attribute__((tls_model("initial-exec"))) = {nullptr, 0, false};
+__thread Spares spares ISTHMUS_THREAD_LOCAL_MODEL = {nullptr, 0, false};
 
 struct Closer {
   ~Closer() {

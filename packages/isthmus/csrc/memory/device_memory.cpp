@@ -323,7 +323,7 @@ double DeviceMemory::fraction() {
 // ---- private pools
 
 namespace detail {
-__thread int64_t pool_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden"))) = 0;
+__thread int64_t pool_of_thread ISTHMUS_THREAD_LOCAL_MODEL __attribute__((visibility("hidden"))) = 0;
 }
 
 Policy& DeviceMemory::private_policy(int64_t id) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "core/thread_local.h"
 #include "memory/expandable_segments.h"
 #include "memory/history.h"
 #include "memory/policy.h"
@@ -36,7 +37,7 @@ struct PrivatePool {
 
 namespace detail {
 // The pool that this thread allocates from; 0 is the common one.
-extern __thread int64_t pool_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern __thread int64_t pool_of_thread ISTHMUS_THREAD_LOCAL_MODEL __attribute__((visibility("hidden")));
 }  // namespace detail
 
 // Thread-safe. lock_ is never held during driver calls; reclaim_ is, only by threads that are out of memory

@@ -9,6 +9,8 @@
 
 #include <atomic>
 
+#include "core/thread_local.h"
+
 namespace isthmus::memory {
 
 // Registers both allocators with PyTorch; once, when the driver is opened.
@@ -54,7 +56,7 @@ class Tape;  // tape.h
 void install_router();
 
 namespace detail {
-// Plain data under the initial-exec model: an access is one instruction, with no call and no guard.
+// Plain data: an access is one instruction, with no call and no guard (core/thread_local.h).
 struct Scope {
   bool active;
   c10::DeviceIndex device;
@@ -62,7 +64,7 @@ struct Scope {
   Tape* noted;  // null: none, as usual
   Tape* taken;
 };
-extern __thread Scope scope __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern __thread Scope scope ISTHMUS_THREAD_LOCAL_MODEL __attribute__((visibility("hidden")));
 }  // namespace detail
 
 // During its lifetime, CPU allocations of this thread come from the pool of stream's device. Nests.

@@ -11,8 +11,8 @@
 namespace isthmus::memory {
 
 namespace detail {
-__thread Scope scope
-    __attribute__((tls_model("initial-exec"), visibility("hidden"))) = {false, 0, 0, nullptr, nullptr};
+__thread Scope scope ISTHMUS_THREAD_LOCAL_MODEL
+    __attribute__((visibility("hidden"))) = {false, 0, 0, nullptr, nullptr};
 }
 
 namespace {
