@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -75,6 +76,23 @@ def test_everything_is_on_with_this_pytorch() -> None:
     """
     printed = run_fresh(code).stdout.split(maxsplit=1)
     assert int(printed[0]) > 200 and printed[1].strip() == "[]"
+
+
+def test_groups_have_a_default_backend_and_warn_of_nothing(tmp_path: Path) -> None:
+    code = f"""
+        import torch, torch.distributed as dist
+        dist.init_process_group(
+            "cpu:gloo,chip:chip", init_method="file://{tmp_path}/store", rank=0, world_size=1
+        )
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to("chip"))
+        model(torch.ones(1, 2, device="chip")).sum().backward()
+        for device in ("cpu", "chip"):
+            dist.all_reduce(torch.ones(2, device=device))
+        dist.destroy_process_group()
+    """
+    ended = run_fresh(code)
+    assert ended.returncode == 0, ended.stderr
+    assert "Warning" not in ended.stderr
 
 
 # ---- each patch: what fails without it
