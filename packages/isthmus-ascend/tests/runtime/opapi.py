@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from isthmus_ascend.environment import operators
+from isthmus_ascend.environment import LIBRARIES, operators
 from isthmus_ascend.generate.table import Row, rows
 from tests.runtime.meaning import copied
 
@@ -150,14 +150,14 @@ def prepare(made: Objects, row: Row, arguments: Sequence[Any]) -> tuple[int, cty
 
 def start() -> None:
     """Initialise libascendcl.so and choose its first device."""
-    runtime = ctypes.CDLL(str(LIBRARY.with_name("libascendcl.so")))
+    runtime = ctypes.CDLL(str(LIBRARIES / "libascendcl.so"))
     assert runtime.aclInit(None) in (0, 100002)
     assert runtime.aclrtSetDevice(0) == 0
 
 
 def message() -> str:
     """Return the last error message of this thread."""
-    recent = ctypes.CDLL(str(LIBRARY.with_name("libascendcl.so"))).aclGetRecentErrMsg
+    recent = ctypes.CDLL(str(LIBRARIES / "libascendcl.so")).aclGetRecentErrMsg
     recent.restype = ctypes.c_char_p
     return (recent() or b"").decode()
 
@@ -191,7 +191,7 @@ def call(name: str, *arguments: Any, shapes: Sequence[str] = ()) -> dict[str, li
             status = phase(ctypes.c_void_p(None), ctypes.c_uint64(0), executor, ctypes.c_void_p(None))
         if status != 0:
             raise ValueError(f"{status}: {message()}")
-        status = ctypes.CDLL(str(LIBRARY.with_name("libascendcl.so"))).aclrtSynchronizeDevice()
+        status = ctypes.CDLL(str(LIBRARIES / "libascendcl.so")).aclrtSynchronizeDevice()
         if status != 0:
             raise ValueError(f"{status}: {message()}")
         for parameter in shapes:

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from isthmus_ascend.environment import variables
 from tests.helpers import children
 from tests.runtime.runtime import LIBRARIES
 
@@ -19,6 +20,7 @@ ENVIRONMENT = {
     "ISTHMUS_ASCEND_MEMORY": "64MiB",
     "ISTHMUS_ASCEND_SOC": "Ascend910B3",
     "ISTHMUS_DRIVER": "none",
+    "LD_LIBRARY_PATH": variables()["LD_LIBRARY_PATH"],  # libacl_op_compiler.so opens libopapi.so by its name
     "PYTHONPATH": os.pathsep.join(filter(None, [str(children.ROOT), os.environ.get("PYTHONPATH")])),
 }
 

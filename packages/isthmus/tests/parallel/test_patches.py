@@ -32,14 +32,14 @@ def test_patches_are_in_force_and_are_undone():
         rules = DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
         return [*ours, attention in custom_ops, attention in rules]
 
-    print(state(), len(patches.active("distributed")))
+    print(state(), len(patches.active("distributed")) >= 8)
     for module in (restarts, context_parallel, dtensor_attention, dtensor_random):
         module.uninstall()
     distributed.unregister_default()
     print(state(), patches.active("distributed"))
     """
     before, after = output(code).splitlines()
-    assert before == f"{[True] * 5} 8"
+    assert before == f"{[True] * 5} True"
     assert after == f"{[False] * 5} []"
 
 
