@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isthmus_ascend.environment import LIBRARIES
+from isthmus_ascend.environment import LIBRARIES, operators
 
 MIB = 1 << 20
 
@@ -33,7 +33,7 @@ class Library:
     """A library whose functions raise AclError; an int argument of 64 bits is passed as a pointer is."""
 
     def __init__(self, name: str) -> None:
-        self.raw = ctypes.CDLL(str(LIBRARIES / name))
+        self.raw = ctypes.CDLL(str((operators() if name == "libopapi.so" else LIBRARIES) / name))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = getattr(self.raw, name)
