@@ -108,8 +108,12 @@ def _device_index(accelerator: Accelerator) -> Callable[[Any], Any]:
 def refuse(accelerator: Accelerator, what: str, why: str) -> Callable[..., Any]:
     """A function that raises NotImplementedError: what is unavailable, on which device, and why."""
 
-    def refused(*args: Any, **kwargs: Any) -> Any:
+    def fail(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{what} is not available on {accelerator.type}: {why}")
+
+    @functools.wraps(fail)  # Dynamo reads what context managers such as use_mem_pool wrap
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        return fail(*args, **kwargs)
 
     return refused
 
