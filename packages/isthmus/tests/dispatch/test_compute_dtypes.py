@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import isthmus._C as core
-from isthmus.chip import compute_dtypes, torch_version
+from isthmus.chip import compute_dtypes
 from tests.helpers.graphs import capture
 
 pytestmark = pytest.mark.host("CPU's kernels compute for it")

@@ -10,9 +10,6 @@ _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 # 2.14: a complex dtype of two bfloat16, in which CUDA has the FFTs of bfloat16. Goes with 2.13.
 BCOMPLEX32: torch.dtype | None = getattr(torch, "bcomplex32", None)
 
-# 2.15: torch.fft takes bfloat16 on any device; 2.14 takes it on CUDA alone, 2.13 nowhere. Goes with 2.14.
-FFT_TAKES_BFLOAT16 = _VERSION >= (2, 15)
-
 # 2.15: CUDA's scatter takes the dtypes of 8 bits. Goes with 2.14.
 SCATTER_TAKES_FLOAT8 = _VERSION >= (2, 15)
 

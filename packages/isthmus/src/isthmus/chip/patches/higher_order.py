@@ -22,7 +22,8 @@ def install() -> None:
         "autocast of the chip falls through higher-order operators",
     )
     for operator in _ops._higher_order_ops.values():
-        operator.fallthrough(AUTOCAST)
+        if AUTOCAST not in operator.py_kernels:
+            operator.fallthrough(AUTOCAST)
 
 
 def uninstall() -> None:
