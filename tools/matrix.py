@@ -20,7 +20,7 @@ from typing import NamedTuple
 from isthmus_common.files import write_file
 from tools.repository import CORE, ROOT
 
-CELLS = ("2.13.0", "2.14.1", "2.15.0", "2.13.0@python3.13")
+CELLS = ("2.13.0", "2.14.1", "2.15.0")
 PAGE = ROOT / "docs" / "results" / "matrix.md"
 TESTS = [str(CORE / "tests" / name) for name in ("core", "memory", "dispatch", "shim", "chip")]
 TRAINING = ("examples/pretrain_llama.py", "--tiny", "--overwrite")
