@@ -30,7 +30,7 @@
 #   make accuracy-faults [MSPROBE=python]  plant faults in training jobs and count those named, into docs/results/ (minutes)
 #   make fuzz         random programs and captures on the host and numpy chips against the CPU (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
-#   make matrix [CELLS="2.15.0 2.13.0@python3.13"]  a smoke set on each PyTorch, into docs/results/ (an hour)
+#   make matrix [CELLS="2.15.0 2.13.0@python3.13"]  a smoke set on each PyTorch, into docs/results/ (minutes)
 #   make torch-next VERSION=2.15.0  what moved in that version of PyTorch, of what the project stands on
 #   make wheel [PYTHONS="python3.11 python3.12"]  build the wheels into dist/, check them in fresh environments
 #   make wheel TORCHES="2.13.0 2.15.0"  for each of these versions of PyTorch, and an upgrade from the first to the last

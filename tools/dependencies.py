@@ -85,7 +85,17 @@ def test(name: str, lines: list[str]) -> dict[str, str]:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = ("python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--quiet")
-    call(folder, *pip, "setuptools", "wheel", f"torch=={TORCH}", "pytest", "pytest-timeout", "hypothesis", *lines)
+    call(
+        folder,
+        *pip,
+        "setuptools",
+        "wheel",
+        f"torch=={TORCH}",
+        "pytest",
+        "pytest-timeout",
+        "hypothesis",
+        *lines,
+    )
     core, *others = sorted((path.parent for path in PROJECTS), key=lambda package: package.name != "isthmus")
     os.environ["ISTHMUS_BUILD"] = "none"  # the core of this checkout is built
     for packages in ([core], others):  # isthmus-ascend is described with the headers of isthmus

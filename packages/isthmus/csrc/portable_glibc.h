@@ -1,5 +1,5 @@
-// What lets libraries that are compiled on a newer system run with glibc 2.28 and its libstdc++
-// (manylinux_2_28), as wheels promise. The build of Isthmus compiles it into each library, as a source of its
+// Lets libraries that are compiled on a newer system run with glibc 2.28 and its libstdc++ (manylinux_2_28),
+// as wheels promise. The build of Isthmus compiles it into each library, as a source of its
 // own; nothing includes it.
 //
 // Newer systems give old functions new versions, and have functions that older ones lack; a library that is
@@ -68,10 +68,10 @@ ISTHMUS_VERSION("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE", "GL
 
 extern "C" {
 
-// Of glibc 2.32: whether the process has a single thread, which std::shared_ptr then makes use of.
+// Tells std::shared_ptr whether the process has a single thread; glibc has it since 2.32.
 ISTHMUS_HIDDEN char __libc_single_threaded = 0;
 
-// Of glibc 2.33; they were inline functions before.
+// Functions that glibc has since 2.33; they were inline before.
 ISTHMUS_HIDDEN int fstat(int file, struct stat* info) noexcept {
   return static_cast<int>(syscall(SYS_fstat, file, info));
 }
@@ -82,8 +82,8 @@ ISTHMUS_HIDDEN int lstat(const char* path, struct stat* info) noexcept {
   return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, info, AT_SYMLINK_NOFOLLOW));
 }
 
-// Of glibc 2.30: a wait until a time of any clock. Where it is absent, a change of the wall clock shifts the
-// time.
+// Waits until a time of any clock; glibc has it since 2.30. Where it is absent, a change of the wall clock
+// shifts the time.
 ISTHMUS_HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                                           const struct timespec* end) {
   using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
@@ -103,7 +103,7 @@ ISTHMUS_HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mut
 }  // extern "C"
 
 namespace std {
-// Of libstdc++ 11: throws for an array of a size that is too large.
+// Throws for an array of a size that is too large; libstdc++ has it since 11.
 [[noreturn]] ISTHMUS_HIDDEN void __throw_bad_array_new_length() { throw bad_array_new_length(); }
 }  // namespace std
 

@@ -30,7 +30,6 @@ def registered(key: str) -> set[str]:
 
 
 def test_lists_are_those_of_cuda():
-    """A build of PyTorch without CUDA lists CUDA's own too, in some versions."""
     cuda, chip = registered("AutocastCUDA"), registered("AutocastPrivateUse1")
     assert len(cuda) > 80
     assert chip == cuda - CUDA_ONLY
