@@ -213,7 +213,7 @@ def test_device_and_quiet_where_nothing_has_run_before(tmp_path):
     code = "import torch; print(torch.ones(1, device='cuda').device, torch.cuda.current_device())"
     places = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": ""}
     done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2", **places)
-    assert (done.stdout, done.stderr) == ("chip:1 1\n", "")
+    assert (done.stdout, done.stderr) == ("cuda:1 1\n", "")
 
 
 @pytest.mark.full
