@@ -1,7 +1,7 @@
 """Preparation of each Python process of a job: enters the shim as soon as torch is imported."""
 
+import itertools
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable
@@ -82,9 +82,9 @@ def _enter() -> None:
         return
     try:
         current = accelerator.current(check=lines.prints_lines())
-        lines.set_default_device(current)
         if not current.is_cuda:
             proxies.enter(scope, current)
+        lines.set_default_device(current)
     except lines.DeviceError as error:  # wrong usage, with the exit status of isthmus run for it
         print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(2)
@@ -98,9 +98,18 @@ def _enter() -> None:
 
 
 def _are_devices_hidden() -> bool:
-    """Whether CUDA_VISIBLE_DEVICES hides every device, as an empty value or -1 does."""
+    """Whether CUDA_VISIBLE_DEVICES hides every device, as an empty value, -1, and 8 of 8 devices do."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible is not None and re.match(r"\s*(\d|GPU-|MIG-)", visible) is None
+    if visible is None:
+        return False
+    if visible.startswith(("GPU-", "MIG-")):  # cards of another machine
+        return False
+    import torch
+
+    devices = torch.accelerator.device_count()
+    entries = [each.strip() for each in visible.split(",")]
+    seen = list(itertools.takewhile(lambda each: each.isdecimal() and int(each) < devices, entries))
+    return not seen or len(seen) != len(set(map(int, seen)))
 
 
 def _patch(library: str) -> None:
