@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from harness import difference, interleave, per_call, print_table, ratio, save
+from isthmus.shim.rewrite import compile_source
 
 from isthmus import shim
-from isthmus.shim.rewrite import compile_source
 
 UNFAIR = (
     "Large tensors, whose copy hides the call, or one side before its first use of the device: hence one element, "

@@ -26,7 +26,7 @@ def folders() -> tuple[str, ...]:
 
 
 def is_users(path: str) -> bool:
-    """Return whether a source file belongs to the user: neither installed, nor the standard library's, nor Isthmus's."""
+    """Return whether a source file is the user's: neither installed, nor the standard library's, nor Isthmus's."""
     if f"{os.sep}site-packages{os.sep}" in path:  # fast path without file system access
         return False
     places = (Path(path).absolute(), Path(path).resolve())

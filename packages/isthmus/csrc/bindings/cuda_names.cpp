@@ -1,5 +1,6 @@
-// torch.device and tensors under CUDA's name: while a program written for CUDA runs on the chip, a chip device's type
-// reads "cuda" and Tensor.is_cuda is True, whoever asks, but for PyTorch and Isthmus, which need the real type.
+// torch.device and tensors under CUDA's name: while a program written for CUDA runs on the chip, a chip
+// device's type reads "cuda" and Tensor.is_cuda is True, whoever asks, but for PyTorch and Isthmus, which
+// need the real type.
 #include <structmember.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>

@@ -61,8 +61,8 @@ Numbers named_by_option(int32_t count) {
   return numbers;
 }
 
-// As CUDA reads it: up to the first entry that is no device; none if one is there twice. Identifiers name the cards
-// of another machine.
+// As CUDA reads it: up to the first entry that is no device; none if one is there twice. Identifiers name the
+// cards of another machine.
 Numbers named_for_cuda(const Numbers& numbers) {
   const char* list = uses_cuda_words() ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr;
   if (list == nullptr || std::strncmp(list, "GPU-", 4) == 0 || std::strncmp(list, "MIG-", 4) == 0)

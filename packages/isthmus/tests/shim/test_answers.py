@@ -264,7 +264,7 @@ def test_every_text_of_a_device_is_the_same(cuda, capsys):
     print(device, [device], x, torch.device("cuda"))
     texts = "cuda:0 [device(type='cuda', index=0)] tensor([1.], device='cuda:0') cuda\n"
     assert capsys.readouterr().out == texts
-    assert device.__str__() == str(device) == f"{device}" == format(device) == "%s" % device == "cuda:0"
+    assert device.__str__() == str(device) == f"{device}" == format(device) == "cuda:0"
     assert device.__repr__() == repr(device) == "device(type='cuda', index=0)"
     assert x.device == device == torch.device(str(device)) and hash(x.device) == hash(device)
     assert {x.device: 1}[torch.device("cuda:0")] == 1

@@ -53,9 +53,10 @@ class Finder(importlib.abc.MetaPathFinder):
     ) -> ModuleSpec | None:
         """The path finder's result, with :class:`Loader` for user modules."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin:
-            if is_users(spec.origin):
-                spec.loader = Loader(fullname, spec.origin)
+        if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
+            return spec
+        if is_users(spec.origin):
+            spec.loader = Loader(fullname, spec.origin)
         return spec
 
 

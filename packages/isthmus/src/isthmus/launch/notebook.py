@@ -1,4 +1,4 @@
-"""``%load_ext isthmus``: the cells of a notebook see the accelerator as CUDA, as a script does under ``isthmus run``."""
+"""``%load_ext isthmus``: a notebook's cells see the accelerator as CUDA, as a script does under ``isthmus run``."""
 
 from __future__ import annotations
 

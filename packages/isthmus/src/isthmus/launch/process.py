@@ -26,7 +26,7 @@ _reporter: object = None  # kept alive: multiprocessing refers to it weakly
 def prepare() -> None:
     """Prepare this process; sitecustomize calls it before the program runs. Does not import torch.
 
-    ``python script.py``, with the user's own script, is replaced by ``python -m isthmus.launch.main script.py``, which
+    ``python script.py``, with the user's own script, becomes ``python -m isthmus.launch.main script.py``, which
     prints the lines of the job, and hints for what is not installed.
     """
     program = _program()

@@ -3,9 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from isthmus import shim
 from isthmus.megatron import table
