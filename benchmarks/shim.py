@@ -6,11 +6,9 @@ is a Python function that forwards its arguments, the minimum of a proxy.
 
 import argparse
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from harness import difference, interleave, per_call, print_table, ratio, save
-from isthmus.shim.rewrite import compile_source
 
 from isthmus import shim
 
@@ -18,38 +16,7 @@ UNFAIR = (
     "Large tensors, whose copy hides the call, or one side before its first use of the device: hence one element, "
     "one thread, no gradients, and both sides timed in every round, with the shim entered and left around its own."
 )
-DEVICE_TYPE = "def is_there():\n    return x.device.type == name"
-
-
-def calls(name: str) -> dict[str, Callable[[], object]]:
-    """Return the calls for a device name: "cuda", to be called under the shim, or "chip"."""
-    module, on_cpu, there = getattr(torch, name), torch.ones(1), torch.ones(1, device=name)
-    device, other = torch.device(name), torch.ones(1, device=name)
-    return {
-        "torch.zeros(1, device=text)": lambda: torch.zeros(1, device=name),
-        "torch.zeros(1, device=device)": lambda: torch.zeros(1, device=device),
-        "torch.device(text)": lambda: torch.device(name),
-        "x.cuda() from the CPU": getattr(on_cpu, name),
-        "x.cuda() where it is": getattr(there, name),
-        "x.to(text) from the CPU": lambda: on_cpu.to(name),
-        "x.to(text) where it is": lambda: there.to(name),
-        "torch.cuda.current_device()": module.current_device,
-        "torch.cuda.synchronize()": module.synchronize,
-        "x.device.type == text": is_there(there, name),
-        "torch.add(x, y)": lambda: torch.add(there, other),
-    }
-
-
-def is_there(x: torch.Tensor, name: str) -> Callable[[], object]:
-    """Return the comparison as in a script, rewritten for "cuda"."""
-    names: dict[str, Any] = {"x": x, "name": name}
-    code = compile_source(DEVICE_TYPE, "script") if name == "cuda" else compile(DEVICE_TYPE, "script", "exec")
-    exec(code, names)
-    found: Callable[[], object] = names["is_there"]
-    return found
-
-
-def pass_on(function: Callable[..., object]) -> Callable[..., object]:
+DEVICE_TYPE = "def pass_on(function: Callable[..., object]) -> Callable[..., object]:
     """Make a proxy that does nothing."""
 
     def proxy(*args: object, **kwargs: object) -> object:

@@ -40,13 +40,13 @@ def status() -> Status:
 
 def load_ipython_extension(shell: object) -> None:
     """``%load_ext isthmus``: run the cells of a notebook as ``isthmus run`` runs a script."""
-    from isthmus.launch import notebook
+    from isthmus_common import tools
 
-    notebook.load()
+    tools.find("notebook", "isthmus").load()
 
 
 def unload_ipython_extension(shell: object) -> None:
     """``%unload_ext isthmus``."""
-    from isthmus.launch import notebook
+    from isthmus_common import tools
 
-    notebook.unload()
+    tools.find("notebook", "isthmus").unload()
