@@ -16,7 +16,29 @@ UNFAIR = (
     "Large tensors, whose copy hides the call, or one side before its first use of the device: hence one element, "
     "one thread, no gradients, and both sides timed in every round, with the shim entered and left around its own."
 )
-DEVICE_TYPE = "def pass_on(function: Callable[..., object]) -> Callable[..., object]:
+
+
+def calls(name: str) -> dict[str, Callable[[], object]]:
+    """Return the calls for a device name: "cuda", to be called under the shim, or "chip"."""
+    module, on_cpu, there = getattr(torch, name), torch.ones(1), torch.ones(1, device=name)
+    device, other = torch.device(name), torch.ones(1, device=name)
+    return {
+        "torch.zeros(1, device=text)": lambda: torch.zeros(1, device=name),
+        "torch.zeros(1, device=device)": lambda: torch.zeros(1, device=device),
+        "torch.device(text)": lambda: torch.device(name),
+        "x.cuda() from the CPU": getattr(on_cpu, name),
+        "x.cuda() where it is": getattr(there, name),
+        "x.to(text) from the CPU": lambda: on_cpu.to(name),
+        "x.to(text) where it is": lambda: there.to(name),
+        "torch.cuda.current_device()": module.current_device,
+        "torch.cuda.synchronize()": module.synchronize,
+        "x.device.type == text": lambda: there.device.type == name,
+        "x.is_cuda": lambda: there.is_cuda,
+        "torch.add(x, y)": lambda: torch.add(there, other),
+    }
+
+
+def pass_on(function: Callable[..., object]) -> Callable[..., object]:
     """Make a proxy that does nothing."""
 
     def proxy(*args: object, **kwargs: object) -> object:
