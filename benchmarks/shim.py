@@ -6,19 +6,16 @@ is a Python function that forwards its arguments, the minimum of a proxy.
 
 import argparse
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from harness import difference, interleave, per_call, print_table, ratio, save
 
 from isthmus import shim
-from isthmus.shim.rewrite import compile_source
 
 UNFAIR = (
     "Large tensors, whose copy hides the call, or one side before its first use of the device: hence one element, "
     "one thread, no gradients, and both sides timed in every round, with the shim entered and left around its own."
 )
-DEVICE_TYPE = "def is_there():\n    return x.device.type == name"
 
 
 def calls(name: str) -> dict[str, Callable[[], object]]:
@@ -35,18 +32,10 @@ def calls(name: str) -> dict[str, Callable[[], object]]:
         "x.to(text) where it is": lambda: there.to(name),
         "torch.cuda.current_device()": module.current_device,
         "torch.cuda.synchronize()": module.synchronize,
-        "x.device.type == text": is_there(there, name),
+        "x.device.type == text": lambda: there.device.type == name,
+        "x.is_cuda": lambda: there.is_cuda,
         "torch.add(x, y)": lambda: torch.add(there, other),
     }
-
-
-def is_there(x: torch.Tensor, name: str) -> Callable[[], object]:
-    """Return the comparison as in a script, rewritten for "cuda"."""
-    names: dict[str, Any] = {"x": x, "name": name}
-    code = compile_source(DEVICE_TYPE, "script") if name == "cuda" else compile(DEVICE_TYPE, "script", "exec")
-    exec(code, names)
-    found: Callable[[], object] = names["is_there"]
-    return found
 
 
 def pass_on(function: Callable[..., object]) -> Callable[..., object]:

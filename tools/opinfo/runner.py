@@ -12,11 +12,11 @@ import torch
 
 import isthmus._C as core
 
-from .compare import Compared, Outcome, attempt, one_line, value_difference
+from .compare import Compared, Outcome, attempt, one_line, outcome_difference, value_difference
 from .data import compared, placed_on_cpu
 from .twin import CHIP, Copier, devices_of, tensors_of, tree_map
 from .verdict import Part, Verdict
-from .widened import as_on_chip
+from .widened import Widened, has_rules
 
 Report = Callable[[str], None]
 
@@ -31,7 +31,9 @@ def spaced_evenly(items: list[Any], limit: int) -> list[tuple[int, Any]]:
     return [(i, items[i]) for i in picks]
 
 
-def gradients(outputs: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | None]:
+def gradients(
+    outputs: Any, leaves: list[torch.Tensor], *, keeps_graph: bool = False
+) -> list[torch.Tensor | None]:
     """Return gradients of all differentiable outputs with respect to leaves; grad_outputs are drawn on the CPU."""
     differentiable = [t for t in tensors_of(outputs) if t.requires_grad]
     generator = torch.Generator().manual_seed(1)
@@ -42,7 +44,7 @@ def gradients(outputs: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | N
             continue
         drawn = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
         upstream.append(drawn.to(tensor.dtype).to(tensor.device))
-    return list(torch.autograd.grad(differentiable, leaves, upstream, allow_unused=True))
+    return list(torch.autograd.grad(differentiable, leaves, upstream, allow_unused=True, retain_graph=keeps_graph))
 
 
 class Judge:
@@ -58,6 +60,7 @@ class Judge:
         if forward and self.values == "bits":
             self.values = "near"
         self.placed = not placed_on_cpu(op.full_name)
+        self.widens = has_rules(dtype)
 
     def run(self) -> Verdict:
         """Judge every part."""
@@ -108,12 +111,19 @@ class Judge:
     def both(
         self, sample: Any, function: Callable[[Any, Any, Any], Any]
     ) -> tuple[Outcome, Outcome, tuple[Any, Any, Any], tuple[Any, Any, Any]]:
-        """Call function(input, args, kwargs) on the chip and on the CPU, on fresh copies of the sample."""
+        """Call function(input, args, kwargs) on the chip and on the CPU, on fresh copies of the sample.
+
+        The CPU computes in the dtypes of the chip where its own results differ.
+        """
         arguments = (sample.input, sample.args, sample.kwargs)
         ours, theirs = Copier(CHIP)(arguments), Copier("cpu")(arguments)
         chip = attempt(lambda: function(*ours))
-        with as_on_chip(self.dtype):
-            return chip, attempt(lambda: function(*theirs)), ours, theirs
+        cpu = attempt(lambda: function(*theirs))
+        if self.widens and outcome_difference(chip, cpu, self.values, placed=False):
+            theirs = Copier("cpu")(arguments)
+            with Widened():
+                cpu = attempt(lambda: function(*theirs))
+        return chip, cpu, ours, theirs
 
     def judge_arguments(self, part: Part, where: str, ours: Any, theirs: Any) -> None:
         """Compare what the calls wrote to their arguments."""
@@ -150,8 +160,10 @@ class Judge:
             return
         self.report(f"{name} {where}")
         chip_gradients = attempt(lambda: gradients(outputs[0], leaves[0]))
-        with as_on_chip(self.dtype):
-            cpu_gradients = attempt(lambda: gradients(outputs[1], leaves[1]))
+        cpu_gradients = attempt(lambda: gradients(outputs[1], leaves[1], keeps_graph=self.widens))
+        if self.widens and outcome_difference(chip_gradients, cpu_gradients, self.values, placed=False):
+            with Widened():
+                cpu_gradients = attempt(lambda: gradients(outputs[1], leaves[1]))
         self.judge_gradients(name, where, chip_gradients, cpu_gradients)
 
     def judge_gradients(self, name: str, where: str, chip: Outcome, cpu: Outcome) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
@@ -15,18 +14,22 @@ from .twin import tensors_of, tree_map
 _PARTS = {"index_put": "_index_put_impl"}  # composites, and the operator below that has a rule
 
 
-def as_on_chip(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
-    """Return a context in which operators on CPU tensors of the dtype compute as the chip does."""
-    has_rules = any(dtype in rule.wider for rule in compute_dtypes.rules().values())
-    return Widened() if has_rules else contextlib.nullcontext()
+def has_rules(dtype: torch.dtype) -> bool:
+    """Return whether the chip computes some operators on tensors of the dtype in another one."""
+    return any(dtype in rule.wider for rule in compute_dtypes.rules().values())
 
 
 class Widened(TorchDispatchMode):
-    """Converts the arguments of operators that have a rule, and their results back."""
+    """Converts the arguments of operators that have a rule, and their results back.
+
+    PyTorch computes some composites by other formulas within any mode, so a plain call comes first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.rules = compute_dtypes.rules()
+        rules = compute_dtypes.rules()
+        always = compute_dtypes.Rule(rules["_index_put_impl"].wider)
+        self.rules = {**rules, "_unsafe_masked_index_put_accumulate": always}  # a composite that always adds
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the operator, in the wider dtype if its rule says so."""

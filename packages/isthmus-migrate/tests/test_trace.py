@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.shim import names
 from isthmus_migrate.trace import calls, generated, sinks
 from isthmus_migrate.trace.evidence import VERSION, EvidenceError, load
 from isthmus_migrate.trace.places import Place, Span
@@ -157,7 +156,7 @@ def test_a_sink_gets_plain_text_and_records_names_of_devices_only():
 
 
 def test_generated_source_has_the_origins_of_its_text(monkeypatch):
-    for name, function in {**names.NAMES, **calls.NAMES}.items():
+    for name, function in calls.NAMES.items():
         monkeypatch.setattr("builtins." + name, function, raising=False)
     origin = place()
     code = text("def f(x='cuda:1'):\n    'cuda'\n    return x, f'{x}'\n", origin)

@@ -8,6 +8,7 @@ class module_;
 namespace isthmus {
 
 void bind_collectives(pybind11::module_& m);  // torch.distributed has been imported
+void bind_cuda_names(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_dispatch(pybind11::module_& m);
 void bind_graphs(pybind11::module_& m);

@@ -22,6 +22,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
   m.def("seed_default_generators",
         [](int64_t seed) { seed_default_generators(static_cast<uint64_t>(seed)); });
+  bind_cuda_names(m);
   bind_device(m);
   bind_telemetry(m);
   bind_streams(m);

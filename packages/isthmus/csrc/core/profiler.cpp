@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "core/stream.h"
+#include "core/visible_devices.h"
 
 namespace isthmus::profiler {
 
@@ -91,8 +92,8 @@ void receive(const isthmus_activity* activities, size_t count, void*) {
     const isthmus_activity& from = activities[i];
     Record record;
     record.kind = kind_of(from.kind);
-    record.device = from.device;
-    record.stream = stream_id(from.stream, static_cast<c10::DeviceIndex>(from.device));
+    record.device = visible_number(from.device);
+    record.stream = stream_id(from.stream, static_cast<c10::DeviceIndex>(record.device));
     record.start_ns = static_cast<int64_t>(from.start_ns);
     record.end_ns = static_cast<int64_t>(from.end_ns);
     record.bytes = from.bytes;

@@ -9,6 +9,7 @@
 
 #include "core/cuda_answers.h"
 #include "core/profiler.h"
+#include "core/visible_devices.h"
 #include "loader/loader.h"
 
 namespace isthmus {
@@ -49,6 +50,8 @@ void initialize_driver(State& s) {
   }
   pthread_atfork(nullptr, nullptr, [] { state().forked.store(true); });
   s.initialized.store(true, std::memory_order_release);
+  int32_t count = 0;  // from now on it stays
+  if (s.table->device_count(&count) == ISTHMUS_OK) s.count.store(std::min(count, kMaxDevices));
 }
 
 // If the driver can count devices before it is initialised, the process may still fork afterwards.
@@ -58,7 +61,7 @@ int count_devices(State& s) {
   isthmus_status status = s.table->device_count(&count);
   if (status == ISTHMUS_NOT_READY) status = driver().device_count(&count);
   check(status, "device count");
-  return count < kMaxDevices ? count : kMaxDevices;
+  return std::min(count, kMaxDevices);
 }
 
 }  // namespace
@@ -72,6 +75,7 @@ void open_driver(const std::string& path, const std::string& name, const std::st
   const int failed =
       isthmus_open_driver(path.c_str(), s.name.c_str(), delegate.c_str(), &s.opened, error, sizeof error);
   TORCH_CHECK(failed == 0, error);
+  number_visible_devices(s.opened);
   s.path = path;
   s.table = &s.opened;
 }
@@ -113,9 +117,7 @@ c10::DeviceIndex device_count() noexcept {
   const int known = s.count.load(std::memory_order_acquire);
   if (C10_LIKELY(known >= 0)) return static_cast<c10::DeviceIndex>(known);
   try {
-    const int count = count_devices(s);
-    s.count.store(count, std::memory_order_release);
-    return static_cast<c10::DeviceIndex>(count);
+    return static_cast<c10::DeviceIndex>(count_devices(s));
   } catch (const std::exception& error) {
     const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
     s.error = c10_error ? c10_error->what_without_backtrace() : error.what();

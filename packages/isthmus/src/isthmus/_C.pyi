@@ -48,6 +48,13 @@ def device_error() -> str: ...
 def set_cuda_words(uses: bool) -> None:
     """Let the errors of running out of memory and of use after a fork begin with CUDA's words."""
 
+def show_as_cuda(type: str) -> None:
+    """Let the devices of a type read "cuda" in the type and text of torch.device and in Tensor.is_cuda, for all code
+    but that of PyTorch and Isthmus; "" ends it."""
+
+def reads_real_names(module: object) -> bool:
+    """Whether a module, by its name, is PyTorch's or Isthmus's own."""
+
 def current_device() -> int: ...
 def set_device(device: int) -> None: ...
 def exchange_device(device: int) -> int:

@@ -36,3 +36,17 @@ def status() -> Status:
     from isthmus import autoload
 
     return autoload.status()
+
+
+def load_ipython_extension(shell: object) -> None:
+    """``%load_ext isthmus``: run the cells of a notebook as ``isthmus run`` runs a script."""
+    from isthmus_common import tools
+
+    tools.find("notebook", "isthmus").load()
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """``%unload_ext isthmus``."""
+    from isthmus_common import tools
+
+    tools.find("notebook", "isthmus").unload()

@@ -204,7 +204,7 @@ def _install_device_module() -> None:
     )
     chip._install()
     attempt(compile.install, "torch.compile on the chip")
-    distributed.register()
+    distributed.install()
 
 
 class Stub(ModuleType):

@@ -100,6 +100,8 @@ OPTIONS = (
     Option("host_collective", "choice", "", "host chip",
            "algorithm of all-reduce: mesh, ring or halving-doubling; empty: by size and ranks",
            choices=("", "mesh", "ring", "halving-doubling")),
+    Option("visible_devices", "text", "", "import torch",
+           "numbers of the driver's devices that the process sees, in this order; empty: all; -1: none"),
     Option("allocator", "text", "planned", "device memory",
            "caching allocator: planned, lifetime, torch, bf, bs, raw; chip:1=torch,bf for one device",
            check=_check_allocator),

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch._C._autograd import DeviceType
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard
+from torch.profiler import ProfilerActivity, profile
 
+from isthmus.chip import distributed, sharing
+from isthmus.chip.compile import compile as chip_compile
 from isthmus.chip.patches import (
     cross_entropy,
     data_parallel,
     dlpack,
+    dtensor_random,
     flex_attention,
     graph_capture,
     higher_order,
     lazy_modules,
     opcheck,
+    profiler_stacks,
+    rpc,
 )
 from tests.helpers.children import run_fresh
 from tools.repository import CORE, ROOT
@@ -153,6 +166,69 @@ def _opcheck_refuses_the_chip() -> None:
         generate_tests.autograd_registration_check(torch.ops.aten.sin.default, (x,), {})
 
 
+@contextlib.contextmanager
+def _group(backend: str | None = None) -> Iterator[None]:
+    """Run the block in a group of this process alone."""
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _groups_take_other_backends() -> None:
+    with _group():
+        assert dist.get_backend() != "chip"  # the first replacement: its default is named
+    with _group("chip"):
+        model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2, device="chip"))
+        with pytest.raises(TypeError, match="BF16"):
+            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+
+
+def _shards_need_philox() -> None:
+    with _group("chip"):
+        mesh = init_device_mesh("chip", (1,))
+        with pytest.raises(AssertionError):  # of the size of an offset
+            torch.distributed.tensor.rand(8, device_mesh=mesh, placements=[Shard(0)])
+
+
+def _rpc_refuses_maps_of_chips() -> None:
+    from torch.distributed.rpc import TensorPipeRpcBackendOptions, init_rpc
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = TensorPipeRpcBackendOptions(
+            init_method=f"file://{folder}/store", device_maps={"one": {"chip:0": "chip:0"}}
+        )
+        with pytest.raises(ValueError, match="invalid indices in its device map"):
+            init_rpc("one", rank=0, world_size=1, rpc_backend_options=options)
+
+
+def _kernels_count_twice() -> None:
+    x = torch.randn(256, 256, device="chip")
+    config = torch._C._profiler._ExperimentalConfig(verbose=True)
+    kinds = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+    with profile(activities=kinds, with_stack=True, experimental_config=config) as found:
+        for _ in range(4):
+            x @ x
+    kernels = [event for event in found.events() if event.device_type == DeviceType.PrivateUse1]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stacks"
+        found.export_stacks(str(path), "self_privateuse1_time_total")
+        times = [int(line.rsplit(" ", 1)[1]) for line in path.read_text().splitlines()]
+    assert sum(times) > 1.5 * sum(event.device_time_total for event in kernels) > 0
+
+
+def _tensors_do_not_travel() -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        ForkingPickler.dumps(torch.ones(2, device="chip"))
+
+
+def _inductor_has_no_generator() -> None:
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="chip"):
+        torch.compile(lambda x: x + 1)(torch.ones(2, device="chip"))
+
+
 NEEDED: list[tuple[ModuleType, Callable[[], None]]] = [
     (dlpack, _dlpack_has_no_device),
     (lazy_modules, _lazy_parameters_do_not_move),
@@ -162,6 +238,12 @@ NEEDED: list[tuple[ModuleType, Callable[[], None]]] = [
     (graph_capture, _captured_steps_are_not_refused),
     (higher_order, _autocast_is_not_in_the_list),
     (opcheck, _opcheck_refuses_the_chip),
+    (distributed, _groups_take_other_backends),
+    (dtensor_random, _shards_need_philox),
+    (rpc, _rpc_refuses_maps_of_chips),
+    (profiler_stacks, _kernels_count_twice),
+    (sharing, _tensors_do_not_travel),
+    (chip_compile, _inductor_has_no_generator),
 ]
 
 
@@ -179,3 +261,19 @@ def without(module: ModuleType) -> Iterator[None]:
 def test_pytorch_fails_without_the_patch(module: ModuleType, fails: Callable[[], None]) -> None:
     with without(module):
         fails()
+
+
+def test_pytorch_knows_the_attention_of_cuda_only() -> None:
+    """DTensor's rules and the handlers of context parallelism, which the chip's patches add to."""
+    code = """
+        import torch
+        from torch.distributed.tensor import DTensor
+        from torch.distributed.tensor.experimental._context_parallel._attention import custom_ops
+        rules = DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
+        aten = torch.ops.aten
+        for name in "flash_attention", "flash_attention_for_cpu", "fused_attention_overrideable":
+            operator = getattr(aten, f"_scaled_dot_product_{name}").default
+            print(operator in rules, operator in custom_ops)
+    """
+    printed = run_fresh(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.splitlines()
+    assert printed == ["True True", "False False", "False False"]

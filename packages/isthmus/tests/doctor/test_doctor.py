@@ -305,7 +305,7 @@ def test_variables_without_contradiction() -> None:
     ("variables", "state", "text"),
     [
         ({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, "warning", "`import torch` loads no plugin"),
-        ({"CUDA_VISIBLE_DEVICES": "0,1"}, "warning", "CUDA_VISIBLE_DEVICES=0,1 does not select a chip"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, "warning", "CUDA_VISIBLE_DEVICES=0,1 selects chips under"),
         ({"NCCL_SOCKET_IFNAME": "eth0"}, "warning", "NCCL_SOCKET_IFNAME=eth0 is read by NCCL only"),
         (
             {"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": "a:2"},

@@ -122,7 +122,7 @@ def test_run_megatron_needs_no_line_in_the_script(tmp_path):
     )
     command = [sys.executable, "-W", "ignore", "-m", "isthmus", "run", "--quiet", "--megatron", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    assert done.stdout == "True chip:0\n", done.stderr
+    assert done.stdout == "True cuda:0\n", done.stderr
 
 
 def test_context_parallelism_refuses_what_it_does_not_compute():

@@ -35,7 +35,7 @@ def test_patches_are_in_force_and_are_undone():
     print(state(), len(patches.active("distributed")) >= 8)
     for module in (restarts, context_parallel, dtensor_attention, dtensor_random):
         module.uninstall()
-    distributed.unregister_default()
+    distributed.uninstall()
     print(state(), patches.active("distributed"))
     """
     before, after = output(code).splitlines()

@@ -109,5 +109,5 @@ def test_the_shim_after_deepspeed_has_chosen():
                 print(torch.ones(1, device="cuda").device.type, get_accelerator()._name)
     """
     done = run(code, DS_ACCELERATOR=None)
-    assert done.stdout.splitlines().count("chip cpu") == 2, done.stderr
+    assert done.stdout.splitlines().count("cuda cpu") == 2, done.stderr
     assert "UserWarning: DeepSpeed has already selected the accelerator 'cpu'" in done.stderr

@@ -67,9 +67,9 @@ def test_cuda_is_refused_again_after_the_scope():
 def test_scopes_nest():
     with shim.enter():
         with shim.enter():
-            assert torch.device("cuda").type == "chip"
-        assert torch.device("cuda").type == "chip" and torch.ones(1).cuda().device == CHIP0
-    assert torch.device("cuda").type == "cuda"
+            assert torch.device("cuda") == torch.device("chip")
+        assert torch.device("cuda") == torch.device("chip") and torch.ones(1).cuda().device == CHIP0
+    assert torch.device("cuda") != torch.device("chip")
 
 
 def test_a_failure_half_way_undoes_earlier_changes(monkeypatch):
@@ -79,11 +79,10 @@ def test_a_failure_half_way_undoes_earlier_changes(monkeypatch):
     assert torch.device("cuda").type == "cuda" and patches.active("shim") == []
 
 
-def test_explain_prints_each_patch_and_rule():
+def test_explain_prints_each_patch():
     text = explain.explanation()
     with shim.enter() as scope:
         assert all(f"  {patch.target} " in text and patch.reason in text for patch in scope.patches)
-    assert all(rule.name in text for rule in rules.SYNTAX)
 
 
 # ---- devices -------------------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ def test_torch_device_remains_a_type(cuda):
     assert type(device) is torch.device and isinstance(device, torch.device)
     assert pickle.loads(pickle.dumps(device)) == copy.deepcopy(device) == device
     assert isinstance(torch.Generator(device="cuda"), torch.Generator)
-    assert torch.Generator("cuda").device.type == "chip"
+    assert torch.Generator("cuda").device == CHIP0
 
 
 def test_every_function_with_a_device_is_patched():
@@ -115,10 +114,11 @@ def test_factories_are_patched_and_named(cuda):
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", "chip:1", 1, None])
 def test_factories_accept_every_way_to_name_a_device(cuda, device):
-    expected = {"cuda": "chip:0", "cuda:1": "chip:1", "chip:1": "chip:1", 1: "chip:1", None: "cpu"}[device]
-    assert str(torch.zeros(2, device=device).device) == expected
-    assert str(torch.tensor([1.0], device=device).device) == expected
-    assert str(torch.ones(1).new_full((2,), 3.0, device=device).device) == expected
+    names = {"cuda": "chip:0", "cuda:1": "chip:1", "chip:1": "chip:1", 1: "chip:1", None: "cpu"}
+    expected = torch.device(names[device])
+    assert torch.zeros(2, device=device).device == expected
+    assert torch.tensor([1.0], device=device).device == expected
+    assert torch.ones(1).new_full((2,), 3.0, device=device).device == expected
 
 
 def test_tensor_methods(cuda):
@@ -135,7 +135,7 @@ def test_tensor_methods(cuda):
     assert x.cuda(1).device.index == 1 and x.to("cuda", torch.float16).dtype == torch.float16
     assert x.cuda().cuda().data_ptr() != 0 and (y := x.cuda()).cuda() is y and y.to("cuda") is y
     assert torch.Tensor.to is not torch._C.TensorBase.to
-    assert x.untyped_storage().cuda().device.type == "chip"
+    assert x.untyped_storage().cuda().device == CHIP0
 
 
 def test_a_device_made_before_the_shim_is_translated():
@@ -533,8 +533,10 @@ def test_accelerate_with_fp16(cuda):
     before = weight.detach().clone()
     accelerator.backward(model(torch.ones(1, 2, device=accelerator.device)).float().sum() * 0.1)
     optimizer.step()
-    assert accelerator.device.type == weight.device.type == "chip" and not torch.equal(
-        before, weight.detach()
+    assert (
+        accelerator.device == torch.device("chip")
+        and weight.device == CHIP0
+        and not torch.equal(before, weight.detach())
     )
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
 

@@ -1,15 +1,23 @@
 """Source that a script generates for exec(), eval() or compile(): its strings have the origins of its text."""
 
+import __future__
+
 import ast
 import builtins
+import contextlib
 import sys
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
-from isthmus.shim import rewrite, source_text
 from isthmus_migrate.trace.places import Place, add_count
 from isthmus_migrate.trace.text import DEVICE_TEXT, Traced, to_exact_str, traced
+
+_FUTURES = 0
+for _name in __future__.all_feature_names:
+    _FUTURES |= getattr(__future__, _name).compiler_flag
+
+_PARAMETERS = ("source", "filename", "mode", "flags", "dont_inherit", "optimize")
 
 _derived: list[str] = []
 _code: dict[tuple[str, str], CodeType] = {}
@@ -54,9 +62,7 @@ def code(function: Any, source: Any) -> Any:
             tree = _tree(source, "<string>", key[1])
         except (SyntaxError, ValueError):
             return to_exact_str(source)  # for the error of Python itself
-        _code[key] = compile(
-            tree, "<string>", key[1], source_text.inherited_flags(sys._getframe(1)), dont_inherit=True
-        )
+        _code[key] = compile(tree, "<string>", key[1], _inherited_flags(sys._getframe(1)), dont_inherit=True)
     return _code[key]
 
 
@@ -64,20 +70,25 @@ def compile_text(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     """Call compile(); the strings of traced text become traced."""
     if function is not builtins.compile:
         return function(*args, **kwargs)
-    if len(args) == 3 and not kwargs:
-        flags = source_text.inherited_flags(sys._getframe(1))
-        if type(args[0]) is Traced:
-            try:
-                return compile(_tree(*args), *args[1:], flags, dont_inherit=True)
-            except (SyntaxError, ValueError):
-                args = tuple(map(to_exact_str, args))
-        args = (*args, flags, True)
-    return source_text.compile_text(compile, *args, **kwargs)
+    given = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+    if not given.get("dont_inherit"):
+        given["flags"] = given.get("flags", 0) | _inherited_flags(sys._getframe(1))
+        given["dont_inherit"] = True
+    if type(given.get("source")) is Traced and not given["flags"] & ast.PyCF_ONLY_AST:
+        with contextlib.suppress(SyntaxError, ValueError):  # Python's own, below
+            tree = _tree(given["source"], given["filename"], given["mode"])
+            return compile(**{**given, "source": tree, "filename": to_exact_str(given["filename"])})
+    return compile(**{name: to_exact_str(value) for name, value in given.items()})
+
+
+def _inherited_flags(caller: FrameType) -> int:
+    """Return the ``from __future__ import`` flags of the caller, which source given as text inherits."""
+    return caller.f_code.co_flags & _FUTURES
 
 
 def _tree(source: Traced, filename: Any, mode: str) -> Any:
     for place in source.origins:
         add_count(place.uses, mode)
     text_of = to_exact_str(source).lstrip(" \t") if mode == "eval" else to_exact_str(source)
-    tree = rewrite.parse(text_of, to_exact_str(filename), to_exact_str(mode))
+    tree = compile(text_of, to_exact_str(filename), to_exact_str(mode), ast.PyCF_ONLY_AST, dont_inherit=True)
     return ast.fix_missing_locations(_Strings(source.origins).visit(tree))

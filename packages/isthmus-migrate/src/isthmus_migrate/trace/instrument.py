@@ -1,4 +1,4 @@
-"""Pass over the rewritten tree of a user's module: expressions that may involve a device call functions of calls.py.
+"""Pass over the tree of a user's module: expressions that may involve a device call functions of calls.py.
 
 Each operand is evaluated once, in the original order and in its own frame; comparisons and calls themselves stay
 Python's.
@@ -29,15 +29,8 @@ _USERS = set(
     "print open write debug info warning error methodcaller attrgetter import_module __import__".split()
 )
 _BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
-# Readers of a device. Functions of the shim's rewriting: kind of the place, what was read, role of the result, and
-# which argument is read from.
-_READERS = {
-    "__isthmus_type__": ("attribute", "type", DEVICE_TYPE, 0),
-    "__isthmus_device_type__": ("attribute", "device_type", DEVICE_TYPE, 0),
-    "__isthmus_is_cuda__": ("attribute", "is_cuda", "", 0),
-    "__isthmus_str__": ("call", "str", DEVICE, 1),
-    "__isthmus_getattr__": ("call", "getattr", DEVICE_TYPE, 1),
-}
+# Attributes of devices, tensors and meshes, and the role of what is read.
+_READ = {"type": DEVICE_TYPE, "device_type": DEVICE_TYPE, "is_cuda": ""}
 _RESULTS = {"type": TENSOR_TYPE, "get_backend": BACKEND}  # methods without arguments
 # Decorators that compile a function from its bytecode, which must stay as it is.
 _COMPILERS = {"jit", "njit", "vectorize", "guvectorize"}
@@ -135,7 +128,10 @@ class _Instrumenter(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         values = (ast.Tuple, ast.Dict)  # that % puts into a template
         is_format = (isinstance(node.op, ast.Add) and (_is_text(node.left) or _is_text(node.right))) or (
-            isinstance(node.op, ast.Mod) and (_is_text(node.left) or isinstance(node.right, values))
+            isinstance(node.op, ast.Mod)
+            and (
+                _is_text(node.left) or isinstance(node.left, ast.JoinedStr) or isinstance(node.right, values)
+            )
         )
         if not is_format:
             self.generic_visit(node)
@@ -143,19 +139,6 @@ class _Instrumenter(ast.NodeTransformer):
         place = self._add(node, "format", strong=_is_device_text(node.left) or _is_device_text(node.right))
         node.left = self._template(node.left)
         node.right = self._template(node.right) if isinstance(node.op, ast.Add) else self.visit(node.right)
-        return _call("__isthmus_trace_made__", node, ast.Constant(place), node)
-
-    def _rewritten_format(self, node: ast.Call) -> ast.expr:
-        """``"cuda:%d" % rank`` and ``"cuda:{}".format(rank)``, of which the shim made calls."""
-        first = node.args[0]
-        template = first.value if isinstance(first, ast.Attribute) else first
-        place = self._add(node, "format", strong=_is_device_text(template))
-        if isinstance(first, ast.Attribute):
-            first.value = self._template(template)
-        else:
-            node.args[0] = self._template(template)
-        node.args[1:] = [self.visit(each) for each in node.args[1:]]
-        node.keywords = [self.visit(each) for each in node.keywords]
         return _call("__isthmus_trace_made__", node, ast.Constant(place), node)
 
     def _template(self, node: ast.expr) -> ast.expr:
@@ -191,8 +174,6 @@ class _Instrumenter(ast.NodeTransformer):
 
     # ---- calls and attributes -------------------------------------------------------------------------------
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        if isinstance(node.func, ast.Name) and node.func.id in ("__isthmus_percent__", "__isthmus_format__"):
-            return self._rewritten_format(node)
         if isinstance(node.func, ast.Name):
             return self._call_of_name(node, node.func.id)
         if not isinstance(node.func, ast.Attribute):
@@ -233,18 +214,19 @@ class _Instrumenter(ast.NodeTransformer):
             ]
 
     def _call_of_name(self, node: ast.Call, name: str) -> ast.expr:
-        if name in _READERS:
-            kind, what, role, argument = _READERS[name]
-            place = self._add(node, kind, what, role=role)
-            node.args[argument] = self._receiver(place, self.visit(node.args[argument]))
-            return self._result(place, node)
-        self._arguments(node, name)
         plain_arguments = not node.keywords and not any(isinstance(each, ast.Starred) for each in node.args)
+        if name in ("str", "repr") and len(node.args) == 1 and plain_arguments:
+            return self._reader(node, "call", "str", DEVICE)
+        if name == "getattr" and len(node.args) in (2, 3) and plain_arguments and _reads_device(node.args[1]):
+            node.args[1:] = [self.visit(each) for each in node.args[1:]]
+            return self._reader(node, "call", "getattr", DEVICE_TYPE)
+        self._arguments(node, name)
         if name == "type" and len(node.args) == 1 and plain_arguments:
             node.args = [_call("__isthmus_trace_to_exact_str__", node, *node.args)]
-        elif name in ("__isthmus_exec__", "__isthmus_eval__") and len(node.args) > 1 and plain_arguments:
-            node.args[1] = _call("__isthmus_trace_code__", node, node.args[0], node.args[1])
-        elif name == "__isthmus_compile__":
+        elif name in ("exec", "eval") and node.args and plain_arguments:
+            node.args[0] = _call("__isthmus_trace_code__", node, node.func, node.args[0])
+        elif name == "compile":
+            node.args.insert(0, node.func)
             node.func = ast.copy_location(ast.Name("__isthmus_trace_compile__", ast.Load()), node)
         elif name in _BY_NAME and len(node.args) >= 2 and plain_arguments:
             place = self._add(node, "call", name)
@@ -255,8 +237,18 @@ class _Instrumenter(ast.NodeTransformer):
             node.func = _call("__isthmus_trace_name__", node.func, ast.Constant(place), node.func)
         return node
 
+    def _reader(self, node: ast.Call, kind: str, what: str, role: str) -> ast.expr:
+        """A call that reads a device, its first argument."""
+        place = self._add(node, kind, what, role=role)
+        node.args[0] = self._receiver(place, self.visit(node.args[0]))
+        return self._result(place, node)
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         name, of_cuda = node.attr, _is_cuda(node.value)
+        if isinstance(node.ctx, ast.Load) and name in _READ:
+            place = self._add(node, "attribute", name, role=_READ[name])
+            node.value = self._receiver(place, self.visit(node.value))
+            return self._result(place, node)
         followed = isinstance(node.ctx, ast.Load) and (name == "cuda" or name in _FUNCTIONS or of_cuda)
         place = self._add(node, "attribute", name) if followed else -1
         node.value = self.visit(node.value)
@@ -311,6 +303,11 @@ def _mentions_device(node: ast.expr) -> bool:
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return any(map(_mentions_device, node.elts))
     return _is_device_text(node)
+
+
+def _reads_device(name: ast.expr) -> bool:
+    """Whether an expression may be the name of an attribute of devices."""
+    return not isinstance(name, ast.Constant) or name.value in ("is_cuda", "type")
 
 
 def _is_cuda(node: ast.expr) -> bool:

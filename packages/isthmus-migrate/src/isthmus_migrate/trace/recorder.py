@@ -11,8 +11,7 @@ from typing import NoReturn
 from isthmus_common.after_import import when_imported
 from isthmus_common.patches import Scope
 from isthmus_migrate.options import TABLE
-from isthmus_migrate.trace import calls, sinks
-from isthmus_migrate.trace.instrument import instrument
+from isthmus_migrate.trace import calls, import_hook, sinks
 from isthmus_migrate.trace.places import REGISTRY
 
 VARIABLE = TABLE.variable("migrate_trace")
@@ -24,12 +23,12 @@ def start() -> None:
     """Record this process, if it belongs to a traced job. Called ahead of the shim; does not import torch."""
     from isthmus import shim
     from isthmus.launch import process
-    from isthmus.shim import rewrite
 
     REGISTRY.folder = Path(os.environ[VARIABLE])
     process.scope = sinks.SinkScope(shim.FEATURE)
+    process.compile_program = import_hook.compile_source
     vars(builtins).update(calls.NAMES)
-    rewrite.PASSES.append(instrument)
+    import_hook.install(_scope)
     sinks.install(_scope)
     when_imported("torch", functools.partial(sinks.install_torch, _scope))
     _scope.replace("os._exit", _writing, "ends forked workers without atexit")

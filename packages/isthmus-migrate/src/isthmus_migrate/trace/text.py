@@ -14,7 +14,7 @@ DEVICE_TEXT = re.compile(r"cuda|nccl|gpu", re.IGNORECASE)
 _LONGEST = 1 << 16
 
 # Modules in which str(text) is not meant to give an exact str: what they return goes to the script as it is.
-KEEPING = {"argparse", "enum", "isthmus.shim.answers"}
+KEEPING = {"argparse", "enum"}
 
 
 class Traced(str):

@@ -30,7 +30,7 @@ NAME = "chip"
 _scope = Scope("distributed")
 
 
-def register() -> None:
+def install() -> None:
     """Register the backend ``chip`` in ``torch.distributed``, and make it the default backend.
 
     ``import torch`` has imported ``torch.distributed``, so this adds no import.
@@ -91,7 +91,7 @@ def dump_flight_recorder(include_collectives: bool = True, only_active: bool = F
     return _C.dump_flight_recorder(include_collectives, only_active)
 
 
-def unregister_default() -> None:
+def uninstall() -> None:
     """Restore PyTorch's default backend."""
     _scope.undo()
 

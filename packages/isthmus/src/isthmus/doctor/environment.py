@@ -87,8 +87,10 @@ def _devices(variables: Mapping[str, str]) -> Iterator[Finding]:
         )
         yield warning(_SUBJECT, text, "unset CUDA_VISIBLE_DEVICES if a job is to use them")
     elif not has_cuda():
-        text = f"CUDA_VISIBLE_DEVICES={value} does not select a chip, and no CUDA device is available"
-        yield warning(_SUBJECT, text, "select a chip with ISTHMUS_DEVICE or torchrun's LOCAL_RANK")
+        text = f"CUDA_VISIBLE_DEVICES={value} selects chips under `isthmus run` only"
+        yield warning(
+            _SUBJECT, text, "set ISTHMUS_VISIBLE_DEVICES for programs that name the chip themselves"
+        )
 
 
 def _nccl(variables: Mapping[str, str]) -> Iterator[Finding]:

@@ -17,11 +17,10 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from isthmus.launch import lines, process
-from isthmus.shim import answers, device_text, import_hook, rewrite, source_text
 from isthmus.stand_ins import provide
+from isthmus_common.package_folders import is_users
 
-_REWRITING = {each.__file__ for each in (answers, device_text, source_text, rewrite)}
-_HIDDEN = {__file__, *_REWRITING, import_hook.__file__, runpy.__file__}
+_HIDDEN = {__file__, runpy.__file__}
 _FROZEN = ("<frozen runpy>", "<frozen importlib.")  # Python hides the latter itself, except from our loader
 
 _former_main = sys.modules["__main__"]  # kept alive: it may be the module that this code runs in
@@ -49,14 +48,13 @@ def _run_module(name: str) -> None:
 
 def _run_command(command: str) -> None:
     _set_first_path("")
-    code = rewrite.compile_source(command, "<string>")
-    exec(code, vars(_new_main()))
+    exec(compile(command, "<string>", "exec", dont_inherit=True), vars(_new_main()))
 
 
 def _run_input(_: str) -> None:
     _set_first_path("")
     source = sys.stdin.buffer.read() if sys.stdin else b""  # all of it first, as the interpreter does
-    exec(rewrite.compile_source(source, "<stdin>"), vars(_new_main()))
+    exec(compile(source, "<stdin>", "exec", dont_inherit=True), vars(_new_main()))
 
 
 def _run_path(path: str) -> None:
@@ -82,8 +80,8 @@ def _run_as_main(*arguments: Any) -> None:
 
 def _compile(path: str) -> CodeType:
     source = Path(path).read_bytes()
-    if import_hook.is_users(path) and rewrite.worth_parsing(source):
-        return rewrite.compile_source(source, path)
+    if is_users(path):
+        return process.compile_program(source, path)
     return compile(source, path, "exec", dont_inherit=True)
 
 
@@ -116,14 +114,14 @@ def _with_users_traceback(run: Callable[[str], None], target: str) -> None:
 
 
 def _users_frames(error: BaseException) -> TracebackType | None:
-    """The traceback without the frames of the launcher and of rewritten source."""
-    frames = list(_frames(error.__traceback__))
-    if isinstance(error, SyntaxError):  # the frames below the compiler are Python's parser
-        compiling = [index for index, frame in enumerate(frames) if _file(frame) == rewrite.__file__]
-        frames = frames[: min(compiling, default=len(frames))]
+    """The traceback without the frames of the launcher, nor of what compiles its programs."""
+    compiler = sys.modules.get(getattr(process.compile_program, "__module__", ""))
+    hidden = _HIDDEN | {getattr(compiler, "__file__", "")}
     trace: TracebackType | None = None
-    for frame in reversed([frame for frame in frames if not _is_hidden(_file(frame))]):
-        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    for frame in reversed(list(_frames(error.__traceback__))):
+        path = frame.tb_frame.f_code.co_filename
+        if path not in hidden and not path.startswith(_FROZEN):
+            trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return trace
 
 
@@ -131,14 +129,6 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next
-
-
-def _is_hidden(path: str) -> bool:
-    return path in _HIDDEN or path.startswith(_FROZEN)
-
-
-def _file(frame: TracebackType) -> str:
-    return frame.tb_frame.f_code.co_filename
 
 
 if __name__ == "__main__":

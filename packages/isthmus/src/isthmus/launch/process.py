@@ -1,32 +1,33 @@
 """Preparation of each Python process of a job: enters the shim as soon as torch is imported."""
 
+import itertools
 import os
-import re
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import CodeType
 
 from isthmus import options, shim
 from isthmus.launch import stacks
-from isthmus.shim import import_hook, rewrite
 from isthmus_common.options import start
+from isthmus_common.package_folders import is_users
 from isthmus_common.patches import Scope
 
 MAIN = "isthmus.launch.main"
 
-_LONG_WITH_VALUE = ("--check-hash-based-pycs",)
-
-scope = Scope(shim.FEATURE)  # `isthmus migrate trace` puts its own in place before install()
+# `isthmus migrate trace` puts its own in place before install().
+scope = Scope(shim.FEATURE)
+compile_program: Callable[[bytes, str], CodeType] = partial(compile, mode="exec", dont_inherit=True)
 _reporter: object = None  # kept alive: multiprocessing refers to it weakly
 
 
 def prepare() -> None:
     """Prepare this process; sitecustomize calls it before the program runs. Does not import torch.
 
-    The interpreter compiles its main program itself, so it cannot be rewritten otherwise than by starting anew:
-    ``python script.py``, with the user's own script, is replaced by ``python -m isthmus.launch.main script.py``, and
-    so are ``python -c command`` and ``python -``, where the program is read from a pipe or a file.
+    ``python script.py``, with the user's own script, becomes ``python -m isthmus.launch.main script.py``, which
+    prints the lines of the job, and hints for what is not installed.
     """
     program = _program()
     if program is not None:
@@ -38,38 +39,16 @@ def _program() -> list[str] | None:
     """Arguments of Python that run the program of this process by our launcher; None to run it as it is."""
     script, arguments = (sys.argv[0] if sys.argv else ""), sys.argv[1:]
     before = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
-    if script == "-c":
-        options, command = _split_command(before)
-        is_ours = rewrite.worth_parsing(command.encode("utf-8", "surrogateescape"))
-        return [*options, "-m", MAIN, "-c", command, *arguments] if is_ours else None
     if script in ("", "-"):
         is_ours = not (sys.flags.interactive or sys.flags.inspect or os.isatty(0))
     else:
-        is_ours = script != "-m" and Path(script).is_file() and import_hook.is_users(script)
+        is_ours = script not in ("-c", "-m") and Path(script).is_file() and is_users(script)
     options = before[:-1] if script else before
     return [*options, "-m", MAIN, script, *arguments] if is_ours else None
 
 
-def _split_command(options: list[str]) -> tuple[list[str], str]:
-    """Options of the interpreter, and the command, of ``-u -c command``, ``-uc command`` or ``-uccommand``."""
-    index = 0
-    while index < len(options):
-        option = options[index]
-        if option.startswith("--"):
-            index += 2 if option in _LONG_WITH_VALUE else 1
-            continue
-        place = next((i for i, letter in enumerate(option) if letter in "cWX"), None)
-        if place is not None and option[place] == "c":
-            kept = [option[:place]] if place > 1 else []
-            return [*options[:index], *kept], option[place + 1 :] or options[index + 1]
-        index += (
-            2 if place == len(option) - 1 else 1
-        )  # -W and -X take a value, in the same argument or the next
-    return options, ""
-
-
 def install() -> None:
-    """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
+    """Enter the proxies when torch is imported. Once per process."""
     if not scope.patches:
         _prepare_rank()
         shim.install(scope, _enter)
@@ -103,9 +82,9 @@ def _enter() -> None:
         return
     try:
         current = accelerator.current(check=lines.prints_lines())
-        lines.set_default_device(current)
         if not current.is_cuda:
             proxies.enter(scope, current)
+        lines.set_default_device(current)
     except lines.DeviceError as error:  # wrong usage, with the exit status of isthmus run for it
         print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(2)
@@ -119,9 +98,18 @@ def _enter() -> None:
 
 
 def _are_devices_hidden() -> bool:
-    """Whether CUDA_VISIBLE_DEVICES hides every device, as an empty value or -1 does."""
+    """Whether CUDA_VISIBLE_DEVICES hides every device, as an empty value, -1, and 8 of 8 devices do."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible is not None and re.match(r"\s*(\d|GPU-|MIG-)", visible) is None
+    if visible is None:
+        return False
+    if visible.startswith(("GPU-", "MIG-")):  # cards of another machine
+        return False
+    import torch
+
+    devices = torch.accelerator.device_count()
+    entries = [each.strip() for each in visible.split(",")]
+    seen = list(itertools.takewhile(lambda each: each.isdecimal() and int(each) < devices, entries))
+    return not seen or len(seen) != len(set(map(int, seen)))
 
 
 def _patch(library: str) -> None:

@@ -2,14 +2,8 @@
 
 import contextlib
 import functools
-import importlib.machinery
-import importlib.util
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 
 from isthmus import shim
 from isthmus.megatron import table
@@ -46,7 +40,6 @@ def adopt() -> None:
         )
     _shim = shim.enter()
     _provide()
-    _rewrite_installed()
     for each in table.REPLACEMENTS:
         _scope.when_imported(each.module, functools.partial(_apply, each), each.reason)
 
@@ -108,36 +101,3 @@ def _search(folder: str, reason: str) -> None:
         return
     sys.path.append(folder)
     _scope.record(f"sys.path: {Path(folder).name}", reason, functools.partial(sys.path.remove, folder))
-
-
-class _Finder(MetaPathFinder):
-    """Finder that lets the shim rewrite ``tensor.is_cuda`` in an installed Megatron too."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        from isthmus.shim import import_hook
-        from isthmus.shim.rewrite import worth_parsing
-
-        if not fullname.startswith("megatron."):
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
-            return spec
-        with open(spec.origin, "rb") as file:  # noqa: PTH123 - runs on every import
-            if worth_parsing(file.read()):
-                spec.loader = import_hook.Loader(fullname, spec.origin)
-        return spec
-
-
-def _rewrite_installed() -> None:
-    if not patches.active(shim.FEATURE):  # the accelerator is CUDA
-        return
-    finder = _Finder()
-    # The finder goes behind those that patch a module once it is imported, before the shim's.
-    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.BuiltinImporter), finder)
-    _scope.record(
-        "sys.meta_path: megatron.*",
-        "tensor.is_cuda decides whether split sizes of experts are copied to the host",
-        functools.partial(sys.meta_path.remove, finder),
-    )

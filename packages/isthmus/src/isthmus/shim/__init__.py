@@ -4,8 +4,8 @@
 processes. Both use :func:`install`.
 
 Where to look: ``torch.cuda.*`` in cuda_module.py, ``x.cuda()`` in tensor_methods.py, functions that take a device in
-devices.py, ``nccl`` in distributed.py, installed libraries in libraries.py, rewritten source in rewrite.py. The names
-themselves are data in rules.py.
+devices.py, ``nccl`` in distributed.py, ``device.type`` and ``x.is_cuda`` in answers.py, installed libraries in
+libraries.py. The names themselves are data in rules.py.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ FEATURE = "shim"
 __all__ = ["FEATURE", "enter", "install"]
 
 
-def enter(rewrite: bool = True) -> Scope:
+def enter() -> Scope:
     """Run code written for CUDA on the current accelerator until the returned scope exits.
 
-    ``torch.cuda`` redirects to the accelerator, and functions that take a device accept ``"cuda"``. The user's own
-    modules imported inside the scope are rewritten where no proxy can reach (rules.SYNTAX). Exiting the scope
-    restores everything. Does nothing if the accelerator is CUDA, or inside another such scope.
-
-    Args:
-        rewrite: also install the import hook.
+    ``torch.cuda`` redirects to the accelerator, functions that take a device accept ``"cuda"``, and all code but
+    PyTorch's reads the accelerator's devices as CUDA's. Exiting the scope restores everything. Does nothing if the
+    accelerator is CUDA, or inside another such scope.
 
     Raises:
         isthmus.shim.accelerator.NoAccelerator: no accelerator is available.
@@ -45,26 +42,23 @@ def enter(rewrite: bool = True) -> Scope:
         current = accelerator.current()
         if not current.is_cuda:
             copies.install(scope)
-            install(scope, lambda: proxies.enter(scope, current), rewrite=rewrite)
+            install(scope, lambda: proxies.enter(scope, current))
     except BaseException:
         scope.undo()
         raise
     return scope
 
 
-def install(scope: Scope, enter_proxies: Callable[[], None], *, rewrite: bool = True) -> None:
-    """Install the import hook and the patches of libraries, and enter the proxies once torch is imported.
+def install(scope: Scope, enter_proxies: Callable[[], None]) -> None:
+    """Install the patches of libraries, and enter the proxies once torch is imported.
 
     Does not import torch.
 
     Args:
         scope: undoes everything on exit.
         enter_proxies: called once torch is imported; immediately if it already is.
-        rewrite: also install the import hook.
     """
-    from isthmus.shim import import_hook, libraries
+    from isthmus.shim import libraries
 
-    if rewrite:
-        import_hook.install(scope)
     libraries.install(scope)
     scope.when_imported("torch", enter_proxies, "enters the proxies")

@@ -1,141 +1,186 @@
-"""Functions called by rewritten source in place of reading attributes of devices, tensors and storages.
+"""What programs read of devices, tensors and storages of the accelerator: the names of CUDA.
 
-Each gives the result of the original expression, except for devices and tensors of the accelerator. A rewritten
-module may run before torch is imported, so this module must not import torch.
+The type and text of a device, and ``is_cuda``, answer by who asks: PyTorch and Isthmus read the accelerator's real
+name, all other code reads ``cuda``. So an installed library that compares ``device.type`` with ``"cuda"`` takes the
+path of CUDA, as the user's own code, a notebook's cell and generated source do.
 """
 
-import builtins
+from __future__ import annotations
+
 import functools
-import operator
-import re
 import sys
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
+import torch
+
+from isthmus import _C
 from isthmus.shim import rules
+from isthmus.shim.accelerator import CPU, CUDA, Accelerator
+from isthmus_common.patches import Scope
+from isthmus_common.tensor_types import TENSOR_TYPES
 
-_MISSING: Any = object()
-
-# The device type reported as "cuda"; "" while the shim is inactive.
-_accelerator = ""
-
-
-def set_accelerator(device_type: str) -> str:
-    """Report devices of this type as ``cuda``; returns the previous type."""
-    global _accelerator
-    before, _accelerator = _accelerator, device_type
-    return before
+_WITH_IS_CUDA = ("torch.UntypedStorage", "torch.TypedStorage", "torch.nn.utils.rnn.PackedSequence")
 
 
-def accelerator() -> str:
-    """The device type reported as ``cuda``; "" while the shim is inactive."""
-    return _accelerator
+def install(scope: Scope, accelerator: Accelerator) -> None:
+    """Show the accelerator's devices as CUDA's."""
+    _C.show_as_cuda(accelerator.type)
+    scope.record(
+        "torch.device: type, str, repr; torch.Tensor.is_cuda",
+        "programs check device.type == 'cuda' and x.is_cuda",
+        lambda: _C.show_as_cuda(""),
+    )
+    for target in _WITH_IS_CUDA:
+        scope.replace(f"{target}.is_cuda", functools.partial(_is_cuda, accelerator), "programs check is_cuda")
+    for name in TENSOR_TYPES if accelerator.type != CPU else ():  # the CPU's are written in C
+        kind = getattr(accelerator.module, name, None)
+        if kind is not None:
+            target = f"torch.cuda.{name}.is_cuda"
+            scope.set(kind, "is_cuda", True, target, "programs check the type of a tensor")
+    scope.replace(
+        "torch._tensor_str._str",
+        functools.partial(_shown, accelerator),
+        "a tensor's text has its device, as CUDA's",
+        expects=("self",),
+    )
+    scope.when_imported(
+        "torch.distributed.device_mesh",
+        lambda: scope.replace(
+            "torch.distributed.device_mesh.DeviceMesh.device_type",
+            functools.partial(_device_type, accelerator),
+            "programs check mesh.device_type == 'cuda'",
+        ),
+        "programs check mesh.device_type == 'cuda'",
+    )
+    owner = torch.nn.parallel.DistributedDataParallel
+    named = _NamedType(accelerator)
+    scope.set(
+        owner, "device_type", named, "torch.nn.parallel.DistributedDataParallel.device_type", "as above"
+    )
+    _set_version(scope)
+    scope.when_imported(
+        "torch._dynamo.variables.tensor",
+        functools.partial(_install_in_graphs, scope, accelerator),
+        "compiled programs read the same",
+    )
 
 
-def is_ours(device: Any) -> bool:
-    """Whether this is a ``torch.device`` of the accelerator."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(device, torch.device) and device.type == _accelerator
+def is_read_by_program(depth: int = 2) -> bool:
+    """Whether the caller's caller is neither PyTorch nor Isthmus."""
+    return not _C.reads_real_names(sys._getframe(depth).f_globals.get("__name__"))
 
 
-def device_type(value: Any) -> Any:
-    """``value.type``."""
-    found = value.type
-    return "cuda" if found == _accelerator and is_ours(value) else found
+def _is_cuda(accelerator: Accelerator, original: property) -> property:
+    def is_cuda(self: Any) -> bool:
+        """Whether it is on the accelerator, for programs."""
+        if not is_read_by_program():
+            return bool(original.__get__(self))
+        value = self.data if isinstance(self, torch.nn.utils.rnn.PackedSequence) else self
+        return bool(value.device.type == accelerator.type)
+
+    return property(is_cuda)
 
 
-def mesh_device_type(value: Any) -> Any:
-    """``value.device_type`` (text), as in DeviceMesh and DistributedDataParallel."""
-    found = value.device_type
-    if not _accelerator or found != _accelerator:
-        return found
-    of_torch = any(kind.__module__.partition(".")[0] == "torch" for kind in type(value).__mro__)
-    return "cuda" if of_torch else found
+def _shown(accelerator: Accelerator, original: Callable[..., str]) -> Callable[..., str]:
+    real, cuda = f"device='{accelerator.type}", f"device='{CUDA}"
+
+    @functools.wraps(original)
+    def text(self: torch.Tensor, *args: Any, **kwargs: Any) -> str:
+        return original(self, *args, **kwargs).replace(real, cuda)
+
+    return text
 
 
-def is_cuda(value: Any) -> Any:
-    """``value.is_cuda``."""
-    found = value.is_cuda
-    if found is not False or not _accelerator:
-        return found
-    if isinstance(value, type):  # torch.cuda.FloatTensor
-        return getattr(value, f"is_{_accelerator}", False) is True
-    torch: Any = sys.modules["torch"]
-    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
-        value = value.data
-    storages = (torch.UntypedStorage, torch.TypedStorage)
-    return isinstance(value, (torch.Tensor, *storages)) and value.device.type == _accelerator
+def _device_type(accelerator: Accelerator, original: property) -> property:
+    def device_type(self: Any) -> str:
+        """The device type of the mesh."""
+        found: str = original.__get__(self)
+        return CUDA if found == accelerator.type and is_read_by_program() else found
+
+    return property(device_type)
 
 
-def get_attribute(function: Any, value: Any, name: str, default: Any = _MISSING) -> Any:
-    """``getattr(value, name[, default])``."""
-    arguments = (value, name) if default is _MISSING else (value, name, default)
-    if function is not builtins.getattr or name not in ("is_cuda", "type") or not hasattr(value, name):
-        return function(*arguments)
-    return is_cuda(value) if name == "is_cuda" else device_type(value)
+class _NamedType:
+    """The attribute ``device_type`` of instances."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._real = accelerator.type
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        try:
+            found = vars(instance)["device_type"]
+        except KeyError:
+            raise AttributeError(f"{owner.__name__!r} object has no attribute 'device_type'") from None
+        return CUDA if found == self._real and is_read_by_program() else found
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)["device_type"] = value
 
 
-class _Getter:
-    """``operator.attrgetter`` of names that include "is_cuda" or "type"."""
+def _set_version(scope: Scope) -> None:
+    class Version(ModuleType):
+        """The module torch.version, with CUDA's version for programs."""
 
-    def __init__(self, *names: str) -> None:
-        self._names = names
+        @property
+        def cuda(self) -> Any:
+            """The version of CUDA."""
+            return rules.CUDA_VERSION if is_read_by_program() else vars(self)["cuda"]
 
-    def __call__(self, value: Any) -> Any:
-        found = tuple(functools.reduce(_attribute, name.split("."), value) for name in self._names)
-        return found if len(found) > 1 else found[0]
+        @cuda.setter
+        def cuda(self, value: Any) -> None:
+            vars(self)["cuda"] = value
 
-
-def _attribute(value: Any, name: str) -> Any:
-    return get_attribute(builtins.getattr, value, name)
-
-
-def attribute_getter(function: Any, *names: Any, **kwargs: Any) -> Any:
-    """``operator.attrgetter(*names)``."""
-    read = {part for name in names if isinstance(name, str) for part in name.split(".")}
-    ours = function is operator.attrgetter and read & {"is_cuda", "type"}
-    return _Getter(*names) if ours else function(*names, **kwargs)
+    torch.version.__class__ = Version
+    scope.record("torch.version.cuda", "programs compare it", _restore_version)
 
 
-class Pattern:
-    """Attributes that a class pattern of a ``match`` statement compares with."""
-
-    @property
-    def type(self) -> str:
-        """The device type reported as ``cuda``."""
-        return _accelerator or "cuda"
+def _restore_version() -> None:
+    torch.version.__class__ = ModuleType
 
 
-def type_name(name: Any) -> Any:
-    """A device type captured by a class pattern."""
-    return "cuda" if _accelerator and name == _accelerator else name
+# ---- torch.compile -------------------------------------------------------------------------------------------
+def _install_in_graphs(scope: Scope, accelerator: Accelerator) -> None:
+    reason = "a compiled program reads what it reads uncompiled"
+    scope.replace(
+        "torch._dynamo.variables.tensor.TensorVariable.method_attr_is_cuda",
+        functools.partial(_traced_is_cuda, accelerator),
+        reason,
+        expects=("self", "tx"),
+    )
+    scope.replace(
+        "torch._dynamo.variables.constant.ConstantVariable.const_getattr",
+        functools.partial(_traced_device_type, accelerator),
+        reason,
+        expects=("self", "tx", "name"),
+    )
 
 
-def contains(words: str, value: Any) -> bool:
-    """``words in value``, where the words are CUDA's out-of-memory message."""
-    return words in value or (bool(_accelerator) and isinstance(value, str) and reports_out_of_memory(value))
+def _is_program(tx: Any) -> bool:
+    """Whether the function that Dynamo traces is a program's."""
+    return not _C.reads_real_names(tx.f_globals.get("__name__"))
 
 
-def reports_out_of_memory(message: str) -> bool:
-    """Whether a message reports that the accelerator, not CUDA, is out of memory."""
-    return bool(re.search(rf"\b{re.escape(_accelerator)}\b[^\n]*\bout of memory", message, re.IGNORECASE))
+def _traced_is_cuda(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def is_cuda(self: Any, tx: Any) -> Any:
+        from torch._dynamo.variables.constant import ConstantVariable
+
+        if self.device is not None and self.device.type == accelerator.type and _is_program(tx):
+            return ConstantVariable.create(True)
+        return original(self, tx)
+
+    return is_cuda
 
 
-def version_cuda(version: Any) -> Any:
-    """``version.cuda``."""
-    torch = sys.modules.get("torch")
-    if _accelerator and torch is not None and version is torch.version:
-        return rules.CUDA_VERSION
-    return version.cuda
+def _traced_device_type(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def const_getattr(self: Any, tx: Any, name: str) -> Any:
+        found = original(self, tx, name)
+        ours = name == "type" and isinstance(self.value, torch.device) and found == accelerator.type
+        return CUDA if ours and _is_program(tx) else found
 
-
-NAMES: dict[str, Any] = {
-    "__isthmus_type__": device_type,
-    "__isthmus_device_type__": mesh_device_type,
-    "__isthmus_is_cuda__": is_cuda,
-    "__isthmus_getattr__": get_attribute,
-    "__isthmus_version_cuda__": version_cuda,
-    "__isthmus_contains__": contains,
-    "__isthmus_attrgetter__": attribute_getter,
-    "__isthmus_pattern__": Pattern(),
-    "__isthmus_type_name__": type_name,
-}
+    return const_getattr

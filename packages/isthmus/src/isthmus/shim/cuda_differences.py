@@ -92,8 +92,8 @@ class _Answers:
         self._module: Any = accelerator.module
 
     def is_available(self) -> bool:
-        """True for scripts and libraries; the true state for PyTorch itself."""
-        return not called_by_pytorch()
+        """Whether there is a device, for scripts and libraries; the true state of CUDA for PyTorch itself."""
+        return not called_by_pytorch() and self._module.device_count() > 0
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Whether the accelerator computes in bfloat16."""

@@ -82,9 +82,7 @@ def _device_type() -> str:
 
 
 def _accelerator() -> None:
-    from isthmus.shim import libraries
-
-    libraries.allow_mixed_precision(_scope)
+    _allow_mixed_precision()
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -102,6 +100,42 @@ def _accelerator() -> None:
 
     for name in ("get_grad_scaler", "get_fsdp2_grad_scaler"):
         _scope.replace(f"accelerate.accelerator.{name}", make, "creates a scaler for CUDA")
+
+
+class _ReadsAsCuda:
+    """A device proxy with the type ``cuda``."""
+
+    type = "cuda"
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+
+def _allow_mixed_precision() -> None:
+    """Let ``Accelerator.__init__`` allow fp16, which it does for listed device types only."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            owner: Any = next(kind for kind in type(self).__mro__ if "device" in vars(kind))
+            device: Any = vars(owner)["device"]
+            owner.device = property(lambda instance: _ReadsAsCuda(device.fget(instance)))
+            try:
+                original(self, *args, **kwargs)
+            finally:
+                owner.device = device
+
+        return init
+
+    _scope.replace(
+        "accelerate.accelerator.Accelerator.__init__",
+        make,
+        "allows mixed precision for listed device types only",
+        expects=("self",),
+    )
 
 
 def _safetensors() -> None:

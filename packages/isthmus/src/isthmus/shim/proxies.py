@@ -23,10 +23,6 @@ from isthmus_common.patches import Scope, attempt
 
 def enter(scope: Scope, accelerator: Accelerator) -> None:
     """Apply every proxy to PyTorch; the scope undoes them."""
-    before = answers.set_accelerator(accelerator.type)
-    scope.record(
-        "isthmus.shim.answers", "sets the device type for rewritten source", lambda: _restore(before)
-    )
     custom_operators.install(scope, accelerator)
     dispatch_keys.install(scope, accelerator)
     devices.install(scope, accelerator)
@@ -35,6 +31,7 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
     serialization.install(scope, accelerator)
     distributed.install(scope, accelerator)
     cpu.install(scope, accelerator)
+    answers.install(scope, accelerator)
     for install, loss in (
         (lambda: torchscript.install(scope, accelerator), "TorchScript that names CUDA"),
         (lambda: data_parallel.install(scope, accelerator), "torch.nn.DataParallel"),
@@ -44,7 +41,3 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
         (lambda: warning_places.install(scope), "lines of the script in warnings"),
     ):
         attempt(install, loss)
-
-
-def _restore(before: str) -> None:
-    answers.set_accelerator(before)

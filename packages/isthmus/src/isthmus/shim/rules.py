@@ -1,7 +1,5 @@
 """The rules of the shim and of the code converter, as data: names of PyTorch that refer to CUDA."""
 
-from typing import NamedTuple
-
 # ---- functions that take a device by keyword -----------------------------------------------------------------
 # tests/shim/test_shim.py checks that the list has every function of torch that accepts `device`.
 FACTORIES = tuple(
@@ -139,91 +137,10 @@ NVTX_NO_OPS = ("range_push", "range_pop", "range_start", "range_end", "mark")
 # Values reported to scripts that query the GPU. Documented in docs; part of the public behaviour.
 CAPABILITY_WITH_BFLOAT16 = (8, 0)  # scripts check `>= 8` to enable bfloat16 and flash attention
 CAPABILITY_WITHOUT = (7, 0)
-CUDA_VERSION = "12.8"  # torch.version.cuda, as read in the user's own modules
+CUDA_VERSION = "12.8"  # torch.version.cuda
 NCCL_VERSION = (2, 27, 0)  # scripts check `>= (2, 10)` before they reduce bfloat16
 
 OUT_OF_MEMORY = "CUDA out of memory"  # message of CUDA's allocator; scripts compare with it
 
 # PyTorch's own modules see that CUDA is unavailable, except these, which act for the user.
 PYTORCH_FOR_USERS = ("torch.distributed.run", "torch.distributed.distributed_c10d")
-
-
-# ---- syntax that proxies cannot reach ----------------------------------------------------------------------
-class SyntaxRule(NamedTuple):
-    """A rewriting rule for the user's source.
-
-    Attributes:
-        name: stable identifier.
-        before: the rewritten pattern, for display.
-        after: its replacement, for display.
-        reason: why a proxy cannot do it.
-    """
-
-    name: str
-    before: str
-    after: str
-    reason: str
-
-
-SYNTAX = (
-    SyntaxRule(
-        "device-type",
-        "<x>.type",
-        "'cuda' if <x> is a torch.device of the accelerator, else <x>.type",
-        "scripts check device.type == 'cuda'",
-    ),
-    SyntaxRule(
-        "mesh-device-type",
-        "<x>.device_type",
-        "'cuda' if it is the accelerator's and <x> is an object of PyTorch's, else <x>.device_type",
-        "scripts check mesh.device_type == 'cuda'",
-    ),
-    SyntaxRule(
-        "is-cuda",
-        "<x>.is_cuda, getattr(<x>, <name>)",
-        "True for tensors and storages on the accelerator",
-        "CUDA code paths of PyTorch and other libraries read the attribute too",
-    ),
-    SyntaxRule(
-        "attribute-getter",
-        "operator.attrgetter(..., 'is_cuda', 'device.type')",
-        "a function that reads them by the rules above",
-        "scripts sort and filter tensors with it",
-    ),
-    SyntaxRule(
-        "device-pattern",
-        "case torch.device(type='cuda')",
-        "also matches a torch.device of the accelerator; a captured type reads 'cuda'",
-        "the interpreter reads the attributes of patterns itself",
-    ),
-    SyntaxRule(
-        "device-text",
-        "str(<x>), repr(<x>), format(<x>), f'{<x>}', '...'.format(<x>), '...' % <x>",
-        "'cuda:0' for a torch.device of the accelerator, also inside the text of a tensor or container",
-        "scripts check 'cuda' in str(device) and build names from it; print(<x>) still shows the real device",
-    ),
-    SyntaxRule(
-        "source-text",
-        "exec(<text>), eval(<text>), compile(<text>)",
-        "the text is rewritten by these rules",
-        "scripts make functions from templates",
-    ),
-    SyntaxRule(
-        "str-out-of-memory",
-        "str(<error>)",
-        f"'{OUT_OF_MEMORY}. ' and the text, if it reports that the accelerator is out of memory",
-        "scripts that retry with a smaller batch search for CUDA's message",
-    ),
-    SyntaxRule(
-        "in-out-of-memory",
-        f"'{OUT_OF_MEMORY}' in <text>",
-        "also True if the text reports that the accelerator is out of memory",
-        "the text may be error.args[0] or a traceback, with the accelerator's message",
-    ),
-    SyntaxRule(
-        "version-cuda",
-        "torch.version.cuda",
-        repr(CUDA_VERSION),
-        "scripts compare it; PyTorch and installed libraries still read the true value, None",
-    ),
-)

@@ -1,19 +1,17 @@
-"""Rewriting the user's source: equal behaviour except for the accelerator, on the same lines."""
+"""What programs read of the accelerator's devices and tensors, and what PyTorch reads."""
 
 import ast
+import copy
 import importlib
-import linecache
 import operator
+import pickle
 import re
 import sys
-import traceback
 
 import pytest
 import torch
 
 from isthmus import shim
-from isthmus.shim import import_hook
-from isthmus.shim.rewrite import compile_source, rewrite, worth_parsing
 
 CHIP = "chip"
 
@@ -36,7 +34,7 @@ def module(tmp_path, monkeypatch):
 
 
 def run(source, **names):
-    exec(compile_source(source, "<test>"), names)
+    exec(compile(source, "<test>", "exec"), names)
     return names
 
 
@@ -67,7 +65,7 @@ EXPRESSIONS = [
     ("eval('x.is_cuda'), eval('  f(x)', {'f': lambda t: t.ndim, 'x': x})", (True, 1)),
     ("eval(compile('x.device.type', 'made', mode='eval'))", "cuda"),
     ("eval(compile(ast.parse('x.is_cuda', mode='eval'), 'made', 'eval'))", True),
-    ("eval('x.is_cuda', {'__builtins__': {}, 'x': x})", False),
+    ("eval('x.is_cuda', {'__builtins__': {}, 'x': x})", True),
     ("torch.version.cuda", "12.8"),
     ("x.untyped_storage().is_cuda", True),
     ("isinstance(x, torch.cuda.FloatTensor)", True),
@@ -103,7 +101,6 @@ def full():
     [
         "'CUDA out of memory' in str(error)",
         "'CUDA out of memory.' in error.args[0]",
-        "'CUDA error: out of memory' in repr(error)",
         "'cuda out of memory' in str(error).lower()",
         "not ('CUDA out of memory' not in f'{error}')",
         "str(error).startswith('CUDA out of memory. ')",
@@ -132,12 +129,7 @@ def test_other_errors_do_not_have_cudas_message(cuda, expression):
 
 
 def test_outside_the_scope_the_out_of_memory_error_is_not_changed(full):
-    with shim.enter():
-        function = run("def f(e): return 'CUDA out of memory' in str(e), 'CUDA out of memory' in e.args[0]")[
-            "f"
-        ]
-        assert function(full) == (True, True)
-    assert function(full) == (False, False)
+    assert "CUDA" not in str(full)
 
 
 def test_packed_sequences(cuda):
@@ -243,87 +235,83 @@ def test_errors_are_the_plain_ones(cuda):
         run("str(1, 2, 3, 4)")
 
 
-# ---- the source ----------------------------------------------------------------------------------------------
-def test_lines_and_columns_stay():
-    source = "import torch\n\nif a.b.type == 'cuda' and x.is_cuda:\n    y = str(\n        z\n    )\n"
-    before = {(n.lineno, n.col_offset) for n in ast.walk(ast.parse(source)) if isinstance(n, ast.stmt)}
-    after = {
-        (n.lineno, n.col_offset) for n in ast.walk(rewrite(ast.parse(source))) if isinstance(n, ast.stmt)
-    }
-    assert before == after
+# ---- who asks ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["lightning.fabric", "torchvision.ops", "torchtune", "__main__", "logging"])
+def test_programs_and_installed_packages_read_cuda(cuda, name):
+    names = run("read = lambda x: (x.device.type, str(x.device), x.is_cuda)", __name__=name)
+    assert names["read"](torch.ones(1, device="cuda")) == ("cuda", "cuda:0", True)
 
 
-def test_a_traceback_shows_the_users_line(cuda, module):
-    user = module("\n\ndef f(x):\n    return x.device.type + 1  # here\n")
-    with pytest.raises(TypeError) as caught:
-        user.f(torch.ones(1))
-    last = traceback.extract_tb(caught.value.__traceback__)[-1]
-    assert (last.lineno, last.line) == (4, "return x.device.type + 1  # here")
-    assert linecache.getline(user.__file__, 4) == "    return x.device.type + 1  # here\n"
+@pytest.mark.parametrize(
+    "name", ["torch", "torch.nn.modules.linear", "functorch", "isthmus.ops", "isthmus_migrate"]
+)
+def test_pytorch_and_isthmus_read_the_real_name(cuda, name):
+    names = run("read = lambda x: (x.device.type, str(x.device), x.is_cuda, repr(x.device))", __name__=name)
+    expected = (CHIP, "chip:0", False, "device(type='chip', index=0)")
+    assert names["read"](torch.ones(1, device="cuda")) == expected
 
 
-def test_unaffected_files_are_not_parsed():
-    assert not worth_parsing(b"import os\nprint(os.getcwd())\nastype = 1\n")
-    assert not worth_parsing(b"print(f'{name}', '%d' % 3)\n")
-    for source in (b"a.type", b"x.is_cuda", b"str (x)", b"torch.version.cuda", b"device = f'{x}'"):
-        assert worth_parsing(source)
+def test_generated_code_reads_as_its_caller(cuda):
+    generated = run("def read(x): return x.device.type")["read"]
+    caller = "def call(f, x): return f(x)"
+    x = torch.ones(1, device="cuda")
+    assert run(caller, __name__="torch.fx.made")["call"](generated, x) == CHIP
+    assert run(caller, __name__="user")["call"](generated, x) == "cuda"
 
 
-def test_a_syntax_error_is_pythons_own(cuda, module):
-    with pytest.raises(SyntaxError) as caught:
-        module("x.type ==\n")
-    assert caught.value.lineno == 1 and caught.value.filename.endswith("user_module.py")
+def test_every_text_of_a_device_is_the_same(cuda, capsys):
+    device, x = torch.device("cuda", 0), torch.ones(1, device="cuda")
+    print(device, [device], x, torch.device("cuda"))
+    texts = "cuda:0 [device(type='cuda', index=0)] tensor([1.], device='cuda:0') cuda\n"
+    assert capsys.readouterr().out == texts
+    assert device.__str__() == str(device) == f"{device}" == format(device) == "cuda:0"
+    assert device.__repr__() == repr(device) == "device(type='cuda', index=0)"
+    assert x.device == device == torch.device(str(device)) and hash(x.device) == hash(device)
+    assert {x.device: 1}[torch.device("cuda:0")] == 1
+    assert pickle.loads(pickle.dumps(device)) == device == copy.deepcopy(device)
+    assert torch.nn.Parameter(x).is_cuda and x.to_sparse().is_cuda and not x.cpu().is_cuda
 
 
-def test_encodings_are_respected(cuda, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "latin.py").write_bytes("# -*- coding: latin-1 -*-\ntext = 'é', str(1)\n".encode("latin-1"))
-    assert importlib.import_module("latin").text == ("é", "1")
-    sys.modules.pop("latin")
+def test_meshes(cuda, tmp_path):
+    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/s", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cuda", (1,))
+        assert mesh.device_type == "cuda" and mesh._device_type == CHIP
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1).cuda())
+        assert model.device_type == "cuda" and vars(model)["device_type"] == CHIP
+    finally:
+        torch.distributed.destroy_process_group()
 
 
-# ---- which modules -------------------------------------------------------------------------------------------
-def test_which_files_are_the_users(tmp_path):
-    assert import_hook.is_users(str(tmp_path / "train.py"))
-    for path in (torch.__file__, ast.__file__, pytest.__file__, import_hook.__file__, sys.executable):
-        assert not import_hook.is_users(path), path
-    assert not import_hook.is_users(str(tmp_path / "lib" / "site-packages" / "thing.py"))
-
-
-def test_the_hook_loads_only_the_users_modules(cuda, module, tmp_path):
-    user = module("import torch\nanswer = torch.ones(1, device='cuda').is_cuda\n")
-    assert user.answer is True and isinstance(user.__loader__, import_hook.Loader)
-    assert "__isthmus_is_cuda__" not in vars(user)
-    assert not list(tmp_path.rglob("*.pyc")), "rewritten byte code must not be cached"
-    plain = module("answer = 1\n", "plain_module")
-    assert type(plain.__loader__).__name__ == "SourceFileLoader"
-
-
-def test_packages_and_relative_imports(cuda, tmp_path, monkeypatch):
-    package = tmp_path / "user_package"
-    package.mkdir()
-    (package / "__init__.py").write_text("from .inner import f\n")
-    (package / "inner.py").write_text("def f(x): return x.is_cuda\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert importlib.import_module("user_package").f(torch.ones(1, device="cuda")) is True
-    for name in [name for name in sys.modules if name.startswith("user_package")]:
-        del sys.modules[name]
-
-
-def test_after_the_scope_rewritten_functions_give_plain_answers(module):
+def test_after_the_scope_everything_reads_the_real_name():
+    before = vars(torch.device)["type"]
     with shim.enter():
-        user = module("def f(x): return x.device.type, x.is_cuda, str(x.device)\n")
         x = torch.ones(1, device="cuda")
-        assert user.f(x) == ("cuda", True, "cuda:0")
-    assert user.f(x) == ("chip", False, "chip:0")
-    with shim.enter(rewrite=False):
-        assert module("import torch\na = torch.device('cuda').type\n", "other_module").a == CHIP
+        assert (x.device.type, x.is_cuda, str(x.device), torch.version.cuda) == (
+            "cuda",
+            True,
+            "cuda:0",
+            "12.8",
+        )
+    assert (x.device.type, x.is_cuda, str(x.device), repr(x.device)) == (
+        CHIP,
+        False,
+        "chip:0",
+        "device(type='chip', index=0)",
+    )
+    assert vars(torch.device)["type"] is before and torch.version.cuda is None
+    assert "device='chip:0'" in repr(x)
 
 
-def test_compiled_functions_with_rewritten_source(cuda, module):
-    user = module("def f(x):\n    return x * 2 if x.is_cuda and x.device.type == 'cuda' else x\n")
-    compiled = torch.compile(user.f, backend="aot_eager", fullgraph=True)
+def _depends_on_the_type(x):
+    kind = "cuda" if x.is_cuda and x.device.type == "cuda" and str(x.device) != "chip:0" else "other"
+    return x * 2 if kind == "cuda" and torch.nn.functional.relu(x).is_cuda else x
+
+
+def test_compiled_functions_read_what_plain_ones_do(cuda):
+    compiled = torch.compile(_depends_on_the_type, backend="aot_eager", fullgraph=True)
     assert compiled(torch.ones(2, device="cuda")).tolist() == [2.0, 2.0]
+    assert compiled(torch.ones(2)).tolist() == [1.0, 1.0]
 
 
 def test_when_imported_calls_once_after_the_module(module, tmp_path):
