@@ -44,7 +44,9 @@ def gradients(
             continue
         drawn = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
         upstream.append(drawn.to(tensor.dtype).to(tensor.device))
-    return list(torch.autograd.grad(differentiable, leaves, upstream, allow_unused=True, retain_graph=keeps_graph))
+    return list(
+        torch.autograd.grad(differentiable, leaves, upstream, allow_unused=True, retain_graph=keeps_graph)
+    )
 
 
 class Judge:

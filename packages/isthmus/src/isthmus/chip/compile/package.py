@@ -110,7 +110,8 @@ def describe(name: str, value: Tensor) -> Input:
 def _largest_size(size: int | torch.SymInt) -> int:
     if isinstance(size, int):
         return size
-    upper = size.node.shape_env.bound_sympy(size.node.expr).upper
+    node: Any = size.node  # its environment may be None by its type, and is not here
+    upper = node.shape_env.bound_sympy(node.expr).upper
     return int(upper) if upper.is_Integer else sys.maxsize
 
 
