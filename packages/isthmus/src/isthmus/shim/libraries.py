@@ -1,8 +1,9 @@
 """Patches for installed libraries that check for CUDA in ways that no proxy of PyTorch covers."""
 
 import functools
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from isthmus_common import tools
@@ -16,6 +17,9 @@ def install(scope: Scope) -> None:
         "safetensors.torch": _safetensors,
         "megatron.legacy.fused_kernels": _megatron,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
+        "xformers.ops.fmha": _xformers_attention,
+        "xformers.ops.rmsnorm": _xformers_norm,
+        "xformers.ops.indexing": _xformers_indexing,
     }
     for module, patch in patches.items():
         scope.when_imported(module, functools.partial(_patch, scope, patch), "checks for CUDA itself")
@@ -75,3 +79,41 @@ def _deepspeed(scope: Scope, device_type: str) -> None:
         warnings.warn(str(error), stacklevel=2)
         return
     scope.record("deepspeed.accelerator: set", "DeepSpeed has an accelerator for this device", deepspeed.undo)
+
+
+def _xformers_attention(scope: Scope, device_type: str) -> None:
+    """Let xFormers' attention accept the accelerator's tensors."""
+    from isthmus.ops import xformers
+
+    names = [each for each in dir(xformers) if each.startswith("memory_efficient_attention")]
+    _by_isthmus(scope, device_type, "xformers.ops.fmha", (*names, "merge_attentions"))
+
+
+def _xformers_norm(scope: Scope, device_type: str) -> None:
+    _by_isthmus(scope, device_type, "xformers.ops.rmsnorm", ("rms_norm", "rms_norm_add"))
+
+
+def _xformers_indexing(scope: Scope, device_type: str) -> None:
+    _by_isthmus(scope, device_type, "xformers.ops.indexing", ("index_select_cat", "scaled_index_add"))
+
+
+def _by_isthmus(scope: Scope, device_type: str, module: str, names: Sequence[str]) -> None:
+    """Send an xFormers function to that of :mod:`isthmus.ops.xformers` if its first tensor is the accelerator's."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    from isthmus.ops import xformers
+
+    def choose(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            tensors = (each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor))
+            return (ours if next(tensors).device.type == device_type else original)(*args, **kwargs)
+
+        return function
+
+    for name in names:
+        ours = getattr(xformers, name)
+        if getattr(sys.modules[module], name) is not ours:
+            reason = "its kernels are CUDA's; isthmus.ops has them for every device"
+            scope.replace(f"{module}.{name}", functools.partial(choose, ours), reason)

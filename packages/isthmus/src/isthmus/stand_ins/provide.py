@@ -15,6 +15,7 @@ PROVIDED = {
     "flash_attn": ("flash_attn",),
     "apex": ("apex", "amp_C", "fused_weight_gradient_mlp_cuda"),
     "transformer_engine": ("transformer_engine",),
+    "xformers": ("xformers",),
 }
 
 
