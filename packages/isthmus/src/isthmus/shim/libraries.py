@@ -17,6 +17,7 @@ def install(scope: Scope) -> None:
         "safetensors.torch": _safetensors,
         "megatron.legacy.fused_kernels": _megatron,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
+        "bitsandbytes": _bitsandbytes,
         "xformers.ops.fmha": _xformers_attention,
         "xformers.ops.rmsnorm": _xformers_norm,
         "xformers.ops.indexing": _xformers_indexing,
@@ -81,6 +82,54 @@ def _deepspeed(scope: Scope, device_type: str) -> None:
     scope.record("deepspeed.accelerator: set", "DeepSpeed has an accelerator for this device", deepspeed.undo)
 
 
+def _bitsandbytes(scope: Scope, device_type: str) -> None:
+    """Give bitsandbytes' optimizers kernels for the accelerator, and states that are not paged."""
+    import torch
+
+    from isthmus.ops import bitsandbytes as ours
+
+    version = tuple(map(int, sys.modules["bitsandbytes"].__version__.split(".")[:2]))
+    kernels = {
+        "optimizer_update_8bit_blockwise": ours.optimizer_update_8bit_blockwise,
+        "optimizer_update_32bit": ours.optimizer_update_32bit(lion_decay_is_decoupled=version >= (0, 50)),
+    }
+    key = torch._C._dispatch_key_for_device(device_type)
+    library = torch.library.Library("bitsandbytes", "IMPL")
+    for name, kernel in kernels.items():
+        full = f"bitsandbytes::{name}"
+        if hasattr(torch.ops.bitsandbytes, name) and not torch._C._dispatch_has_kernel_for_dispatch_key(
+            full, key
+        ):
+            library.impl(name, kernel, key)
+    scope.record(
+        "torch.library: bitsandbytes", "its 8-bit optimizers have kernels for CUDA only", library._destroy
+    )
+    functions = sys.modules["bitsandbytes.functional"]
+    for name in (each for each in ("get_paged", "fill", "percentile_clipping") if hasattr(functions, each)):
+        scope.replace(
+            f"bitsandbytes.functional.{name}",
+            functools.partial(_on_device, device_type, getattr(ours, name)),
+            "it calls CUDA's runtime through a C library",
+        )
+
+
+def _on_device(
+    device_type: str, ours: Callable[..., Any], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Take our function if an argument, or the first of a list, is the accelerator's tensor or device."""
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        given = (
+            each[0] if isinstance(each, (list, tuple)) and each else each
+            for each in (*args, *kwargs.values())
+        )
+        is_ours = any(getattr(getattr(each, "device", each), "type", None) == device_type for each in given)
+        return (ours if is_ours else original)(*args, **kwargs)
+
+    return function
+
+
 def _xformers_attention(scope: Scope, device_type: str) -> None:
     """Let xFormers' attention accept the accelerator's tensors."""
     from isthmus.ops import xformers
@@ -98,22 +147,11 @@ def _xformers_indexing(scope: Scope, device_type: str) -> None:
 
 
 def _by_isthmus(scope: Scope, device_type: str, module: str, names: Sequence[str]) -> None:
-    """Send an xFormers function to that of :mod:`isthmus.ops.xformers` if its first tensor is the accelerator's."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
+    """Send calls with the accelerator's tensors to the function of this name in :mod:`isthmus.ops.xformers`."""
     from isthmus.ops import xformers
-
-    def choose(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def function(*args: Any, **kwargs: Any) -> Any:
-            tensors = (each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor))
-            return (ours if next(tensors).device.type == device_type else original)(*args, **kwargs)
-
-        return function
 
     for name in names:
         ours = getattr(xformers, name)
         if getattr(sys.modules[module], name) is not ours:
             reason = "its kernels are CUDA's; isthmus.ops has them for every device"
-            scope.replace(f"{module}.{name}", functools.partial(choose, ours), reason)
+            scope.replace(f"{module}.{name}", functools.partial(_on_device, device_type, ours), reason)
