@@ -33,7 +33,7 @@ def _attend(
     return_attn_probs: bool,
     lengths: Any = None,
 ) -> _Out:
-    settings = (scale, causal, window_size, softcap, None, return_attn_probs, lengths)
+    settings: Any = (scale, causal, window_size, softcap, None, return_attn_probs, lengths)
     out: Any = _flash_attn._attend(*tensors, 0.0, *settings)
     return out[:2] if return_attn_probs else out
 
