@@ -16,6 +16,9 @@ PROVIDED = {
     "apex": ("apex", "amp_C", "fused_weight_gradient_mlp_cuda"),
     "transformer_engine": ("transformer_engine",),
     "xformers": ("xformers",),
+    "grouped_gemm": ("grouped_gemm",),
+    "causal_conv1d": ("causal_conv1d",),
+    "mamba_ssm": ("mamba_ssm",),
 }
 
 
