@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -268,6 +269,40 @@ def test_one_position_at_a_time(heads):
     torch.testing.assert_close(torch.stack(found, -1).flatten(1, -2), expected)
     torch.testing.assert_close(big[rows].cpu().flatten(1, -2), state)
     assert not big[1].any()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": True, "dt_init": "constant"}, {"conv_bias": False, "dt_rank": 3}]
+)
+def test_layer(options):
+    torch.manual_seed(0)
+    kind = load("mamba_ssm").Mamba
+    layer, x = kind(10, d_state=3, layer_idx=0, **options).to("chip"), torch.randn(2, 7, 10)
+    steps = F.softplus(layer.dt_proj.bias.detach())
+    assert (steps > 0.9e-3).all() and (steps < 0.11).all()
+    wide = kind(10, d_state=3, **options).double()
+    wide.load_state_dict({name: each.cpu() for name, each in layer.state_dict().items()})
+    inner, z = wide.in_proj(x.double()).transpose(1, 2).chunk(2, 1)
+    inner = F.silu(wide.conv1d(inner)[..., :7])
+    dt, b, c = wide.x_proj(inner.transpose(1, 2)).split([wide.dt_rank, 3, 3], -1)
+    dt, b, c = ((dt @ wide.dt_proj.weight.t()).transpose(1, 2), b.transpose(1, 2), c.transpose(1, 2))
+    y, _ = scanned(inner, dt, -wide.A_log.exp(), b, c, wide.D, z, wide.dt_proj.bias, True)
+    expected = wide.out_proj(y.transpose(1, 2))
+    found = layer(x.to("chip"))
+    torch.testing.assert_close(found.double().cpu(), expected, rtol=1e-4, atol=1e-5)
+    grad = torch.randn(2, 7, 10)
+    found.backward(grad.to("chip"))
+    expected.backward(grad.double())
+    for a, b in zip(layer.parameters(), wide.parameters(), strict=True):
+        torch.testing.assert_close(a.grad.double().cpu(), b.grad, rtol=1e-3, atol=1e-4)
+    state = SimpleNamespace(seqlen_offset=0, key_value_memory_dict={})
+    with torch.no_grad():
+        parts = [layer(x[:, :4].to("chip"), state)]
+        for state.seqlen_offset in (4, 5, 6):
+            parts.append(layer(x[:, state.seqlen_offset : state.seqlen_offset + 1].to("chip"), state))
+    torch.testing.assert_close(torch.cat(parts, 1), found.detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(NotImplementedError, match="dt_init 'zero' is not supported"):
+        kind(10, dt_init="zero")
 
 
 # ---- mamba_ssm: Mamba-2 -----------------------------------------------------------------------------------------

@@ -302,13 +302,17 @@ def percentile_clipping(
     Args:
         grad: gradient.
         gnorm_vec: float32 [100], squared norms of the last steps; changed in place.
-        step: number of this step.
+        step: number of this step; the first fills ``gnorm_vec``.
         percentile: index into the sorted norms.
 
     Returns:
         (norm of this gradient, norm to clip at, factor).
     """
-    gnorm_vec[step % 100] = grad.float().square().sum()
+    square = grad.float().square().sum()
+    if step == 1:
+        gnorm_vec.fill_(square)
+    else:
+        gnorm_vec[step % 100] = square
     norm, limit = gnorm_vec[step % 100].sqrt(), gnorm_vec.sort().values[percentile].sqrt()
     return norm, limit, float(limit / norm) if norm > limit else 1.0
 
