@@ -221,6 +221,8 @@ def test_functions_that_call_cudas_runtime():
         )
     assert norm.item() == 6.0 and limit.item() == 4.0 and factor == pytest.approx(4 / 6)
     assert kernels.percentile_clipping(torch.ones(4, device="chip"), history, 4, 99)[2] == 1.0
+    with pytest.raises(NotImplementedError, match="block_wise=False"):
+        kernels.optimizer_update_8bit("lamb")
     state = kernels.get_paged(2, 3, dtype=torch.uint8, device=torch.device("chip"))
     kernels.fill(state, 7)
     assert state.device.type == "chip" and state.tolist() == [[7] * 3] * 2

@@ -8,7 +8,7 @@ Source: csrc/kernels.cu of https://github.com/bitsandbytes-foundation/bitsandbyt
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -292,6 +292,13 @@ def get_paged(*shape: int, dtype: torch.dtype = torch.float32, device: torch.dev
 def fill(A: torch.Tensor, value: float, device: Any = None, prefetch: bool = True) -> None:
     """Fill a tensor; ``device`` and ``prefetch`` are ignored."""
     A.fill_(value)
+
+
+def optimizer_update_8bit(*args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse 8-bit states that are not quantized in blocks, which bitsandbytes has removed in version 0.50."""
+    raise NotImplementedError(
+        "bitsandbytes: 8-bit states with block_wise=False (LARS8bit, LAMB8bit) are not supported; use 32-bit states"
+    )
 
 
 def percentile_clipping(

@@ -104,8 +104,13 @@ def _bitsandbytes(scope: Scope, device_type: str) -> None:
     scope.record(
         "torch.library: bitsandbytes", "its 8-bit optimizers have kernels for CUDA only", library._destroy
     )
-    functions = sys.modules["bitsandbytes.functional"]
-    for name in (each for each in ("get_paged", "fill", "percentile_clipping") if hasattr(functions, each)):
+    functions = (
+        "get_paged",
+        "fill",
+        "percentile_clipping",
+        "optimizer_update_8bit",
+    )  # a version may lack some
+    for name in (each for each in functions if hasattr(sys.modules["bitsandbytes.functional"], each)):
         scope.replace(
             f"bitsandbytes.functional.{name}",
             functools.partial(_on_device, device_type, getattr(ours, name)),
