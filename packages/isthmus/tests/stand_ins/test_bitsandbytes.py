@@ -111,6 +111,23 @@ def test_values_in_the_middle_take_the_even_code():
     assert torch.equal(codes[:254].cpu().long(), expected)
 
 
+def test_small_values_keep_their_sign():
+    signed, unsigned = maps()
+    state = torch.tensor([1.0, -1e-9, 0.0, 1e-9, -0.9], device="chip")
+    for values, is_signed, expected in (
+        (signed, True, [255, 126, 127, 127]),
+        (unsigned, False, [255, 0, 0, 0]),
+    ):
+        codes, largest = torch.zeros(5, dtype=torch.uint8, device="chip"), torch.zeros(1, device="chip")
+        kernels._encode(kernels._in_blocks(state, 0), codes, largest, values, is_signed=is_signed)
+        assert codes[:4].tolist() == expected
+    zeros = torch.zeros(1, 256, device="chip")
+    for values, is_signed, code in ((signed, True, 255), (unsigned, False, 0)):  # as the kernels encode 0 / 0
+        codes, largest = torch.zeros(256, dtype=torch.uint8, device="chip"), torch.ones(1, device="chip")
+        kernels._encode(zeros, codes, largest, values, is_signed=is_signed)
+        assert largest.item() == 0 and set(codes.tolist()) == {code}
+
+
 def test_gradients_that_are_not_finite_or_zero():
     signed, unsigned = maps()
     param, grad = torch.ones(SIZE, device="chip"), torch.ones(SIZE, device="chip")
