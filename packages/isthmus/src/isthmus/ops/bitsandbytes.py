@@ -285,7 +285,7 @@ def _update_norm(name: str, grad: torch.Tensor, states: Any, at: _Settings) -> t
 
 # ---- functions beside the operators -----------------------------------------------------------------------------
 def get_paged(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device) -> torch.Tensor:
-    """Return zeros on the device; a paged state is an ordinary one."""
+    """Return zeros in the memory of the device, where bitsandbytes allocates paged memory."""
     return torch.zeros(shape, dtype=dtype, device=device)
 
 

@@ -83,7 +83,7 @@ def _deepspeed(scope: Scope, device_type: str) -> None:
 
 
 def _bitsandbytes(scope: Scope, device_type: str) -> None:
-    """Give bitsandbytes' optimizers kernels for the accelerator, and states that are not paged."""
+    """Register kernels of bitsandbytes' optimizers for the accelerator, and keep paged states in its memory."""
     import torch
 
     from isthmus.ops import bitsandbytes as ours

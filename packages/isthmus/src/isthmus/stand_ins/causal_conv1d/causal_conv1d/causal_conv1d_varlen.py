@@ -1,4 +1,4 @@
-"""States of packed sequences."""
+"""Convolution states of packed sequences."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The products without a gradient."""
+"""Grouped matrix products, without gradients."""
 
 import torch
 

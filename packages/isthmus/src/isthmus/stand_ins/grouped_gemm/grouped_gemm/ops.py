@@ -1,4 +1,4 @@
-"""The product with a gradient."""
+"""Grouped matrix product, with gradients."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The layer of Mamba."""
+"""Mamba layer."""
 
 import math
 from typing import Any
