@@ -20,6 +20,8 @@
 #   make migrate-projects MIRRORS=path   whole public projects, converted, into docs/results/ (minutes)
 #   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
+#   make pytorch-tests MIRRORS=path  PyTorch's own tests for any device on the host chip, into docs/results/ (an hour)
+#   make cuda-names   CUDA's names in the newest releases of libraries, and what is answered, into docs/results/ (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
 #   make ascend-core  the tests of device, dispatch, frameworks and parallelisms on the ascend driver (minutes)
 #   make ascend-compare  the ascend driver and torch_npu on one runtime, into docs/results/ascend.md (minutes)
@@ -41,7 +43,7 @@
 #   make clean        remove the build (not the environments)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo cuda-names pytorch-tests ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
 
 # Each version of PyTorch has an environment of its own; what is compiled for one lies beside what is for the others.
 DEFAULT_TORCH := 2.13.0
@@ -262,10 +264,19 @@ ascend-core: setup
 ascend-compare: setup $(STAMPS)/torch_npu
 	@$(BIN)/python benchmarks/ascend_compare.py
 
-# What only the vendor's tests ask for stays beside the environment. An interrupted run goes on where it was.
-ascend-tests: setup $(STAMPS)/torch_npu
-	@test -d build/ascend-test-packages || \
-	  $(PIP) --no-deps --target build/ascend-test-packages expecttest hypothesis parameterized sortedcontainers
+cuda-names: setup
+	@$(BIN)/python -m tools.cuda_names
+
+# What only others' tests ask for stays beside the environment.
+build/test-packages:
+	@$(PIP) --no-deps --target $@ expecttest hypothesis parameterized sortedcontainers
+
+# MIRRORS/Ascend+pytorch/repo or MIRRORS/Ascend/pytorch is a clone with its history.
+pytorch-tests: setup build/test-packages
+	@$(BIN)/python -m tools.pytorch_tests $(MIRRORS)
+
+# An interrupted run goes on where it was.
+ascend-tests: setup $(STAMPS)/torch_npu build/test-packages
 	@$(BIN)/python -m tools.ascend.vendor $(MIRRORS)
 
 # transformers 5.14 requires older packages than those of constraints.txt.

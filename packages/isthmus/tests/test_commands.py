@@ -162,7 +162,7 @@ def test_ops_without_a_chip():
 def test_run_explain():
     child = start_module("isthmus", "run", "--explain")
     text, _ = child.communicate()
-    assert child.returncode == 0 and "torch.cuda.is_available" in text and "device-type" in text
+    assert child.returncode == 0 and "torch.cuda.is_available" in text
 
 
 @pytest.mark.parametrize("merged", [False, True])

@@ -22,7 +22,7 @@ SOURCES = ROOT / "build/ascend-tests"
 # Disabled by the vendor.
 DISABLED = SOURCES / "pytorch/test/unsupported_test_cases/.pytorch-disabled-tests.json"
 # Installed for the tests only, and the vendor's wheel.
-PACKAGES = (ROOT / "build/ascend-test-packages", ROOT / "build/torch_npu")
+PACKAGES = (ROOT / "build/test-packages", ROOT / "build/torch_npu")
 SUITE = runner.Suite(
     sources=SOURCES,
     folder=lambda file: (SOURCES / file).parent,

@@ -8,6 +8,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "bindings/bindings.h"
 
@@ -56,9 +57,18 @@ PyObject* module_of_caller() {
   return nullptr;
 }
 
+// Whether Dynamo traces code of a program: what it evaluates for that code, the program reads.
+thread_local bool traces_program = false;
+
+bool evaluates_for_program(PyObject* module) {
+  constexpr std::string_view kVariables = "torch._dynamo.variables.";
+  return traces_program && PyUnicode_Check(module) &&
+         std::string_view(PyUnicode_AsUTF8(module)).starts_with(kVariables);
+}
+
 bool is_read_by_program() {
   PyObject* module = module_of_caller();
-  return module != nullptr && !reads_real_names(module);
+  return module != nullptr && (!reads_real_names(module) || evaluates_for_program(module));
 }
 
 bool is_shown(PyObject* device) {
@@ -176,6 +186,7 @@ void show_as_cuda(const std::string& type) {
 
 void bind_cuda_names(py::module_& m) {
   m.def("show_as_cuda", &cuda_names::show_as_cuda);
+  m.def("trace_program", [](bool traces) { return std::exchange(cuda_names::traces_program, traces); });
   m.def("reads_real_names",
         [](const py::object& module) { return cuda_names::reads_real_names(module.ptr()); });
 }

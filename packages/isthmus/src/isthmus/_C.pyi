@@ -52,6 +52,9 @@ def show_as_cuda(type: str) -> None:
     """Let the devices of a type read "cuda" in the type and text of torch.device and in Tensor.is_cuda, for all code
     but that of PyTorch and Isthmus; "" ends it."""
 
+def trace_program(traces: bool) -> bool:
+    """Let what Dynamo evaluates on this thread read as a program's; return the previous state."""
+
 def reads_real_names(module: object) -> bool:
     """Whether a module, by its name, is PyTorch's or Isthmus's own."""
 

@@ -178,15 +178,16 @@ def test_the_timeout_of_a_group_changes_for_later_operations() -> None:
     from datetime import timedelta
     import torch
     import torch.distributed as dist
-    from torch.distributed.distributed_c10d import _set_pg_timeout
+    from torch.distributed import distributed_c10d
+    set_timeout = getattr(dist, "set_timeout", distributed_c10d._set_pg_timeout)
     warnings.simplefilter("error")
     dist.init_process_group("chip", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=9))
     x = torch.ones(3, device="chip")
     dist.all_reduce(x)
-    _set_pg_timeout(timedelta(seconds=4))
+    set_timeout(timedelta(seconds=4))
     dist.all_reduce(x)
     both = dist.new_group(backend="cpu:gloo,chip:chip")
-    _set_pg_timeout(timedelta(seconds=5), both)
+    set_timeout(timedelta(seconds=5), both)
     dist.all_reduce(x, group=both)
     entries = pickle.loads(torch.chip.dump_flight_recorder())["entries"]
     print([entry["timeout_ms"] for entry in entries], both._get_backend(torch.device("cpu")).options._timeout)

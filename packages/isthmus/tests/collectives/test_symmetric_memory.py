@@ -15,8 +15,10 @@ def test_the_choice_is_taken_and_undone():
             symmetric.set_backend("other")
         except RuntimeError:
             print("refused")
+    has_nccl = torch.distributed.is_nccl_available()
     try:
         symmetric.set_backend("NCCL")
+        print(has_nccl)
     except RuntimeError as error:
         print("NCCL" in str(error))
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,6 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
+from isthmus.stand_ins import provide
 from tests.helpers.parallel import models
 from tests.helpers.parallel.rank import Rank, difference, tolerance
 from tests.helpers.parallel.ranks import checks_of
@@ -222,6 +225,102 @@ def sharded_optimizer(rank: Rank) -> float:
         steps.step()
     assert len(steps.optim.state) < len(list(model.parameters()))
     return difference(models.parameters(model), expected[-1])
+
+
+# ---- apex.parallel of --provide apex ---------------------------------------------------------------------------
+def apex_parallel() -> Any:
+    if provide.folders("apex")[0] not in sys.path:
+        sys.path[:0] = provide.folders("apex")
+    import apex.parallel
+
+    return apex.parallel
+
+
+def compared_to_apex(rank: Rank, **options: object) -> float:
+    expected = models.train_alone(models.mlp(), rank.size, rank.device)
+    start = models.mlp()
+    if rank.number:
+        with torch.no_grad():
+            for param in start.parameters():  # the broadcast from rank 0 replaces them
+                param.add_(1)
+    wrapped = apex_parallel().DistributedDataParallel(start.to(rank.device), **options)
+    found = models.train(wrapped, rank.number, rank.device)
+    return difference(found + models.parameters(start), expected[rank.number] + expected[-1])
+
+
+@tolerance(0)
+def apex_in_one_bucket(rank: Rank) -> float:
+    return compared_to_apex(rank)
+
+
+@tolerance(1e-5)
+def apex_in_many_buckets_and_divided_before(rank: Rank) -> float:
+    return compared_to_apex(rank, message_size=100, gradient_predivide_factor=2.0, allreduce_always_fp32=True)
+
+
+@tolerance(1e-6)
+def apex_reduces_when_asked(rank: Rank) -> float:
+    """Two backward passes, of which the first is local; and a Reducer of the local gradients."""
+    apex = apex_parallel()
+    model, alone, first = (models.mlp().to(rank.device) for _ in range(3))
+    wrapped = apex.DistributedDataParallel(model)
+    wrapped.disable_allreduce()
+    models.square(wrapped, models.batch(0, rank.number).to(rank.device)).backward()
+    local = [param.grad.clone() for param in model.parameters()]
+    wrapped.enable_allreduce()
+    models.square(wrapped, models.batch(1, rank.number).to(rank.device)).backward()
+    for each, steps in ((alone, (0, 1)), (first, (0,))):
+        for step in steps:
+            for part in range(rank.size):
+                (models.square(each, models.batch(step, part).to(rank.device)) / rank.size).backward()
+    apex.Reducer([local]).reduce()
+    found = [param.grad for param in model.parameters()] + local
+    return difference(found, [param.grad for each in (alone, first) for param in each.parameters()])
+
+
+@tolerance(1e-5)
+def apex_statistics_over_all_ranks(rank: Rank) -> float:
+    """SyncBatchNorm of apex with channels second and last, against BatchNorm of the whole batch."""
+    apex, worst = apex_parallel(), 0.0
+    for channel_last in (False, True):
+        alone = Normed().to(rank.device)
+        synced = apex.convert_syncbn_model(Normed(), channel_last=channel_last).to(rank.device)
+        assert isinstance(synced.layers[1], apex.SyncBatchNorm)
+        if channel_last:
+            synced.layers[1] = Moved(synced.layers[1])
+        model = apex.DistributedDataParallel(synced)
+        for each, parts in ((alone, range(rank.size)), (model, [rank.number])):
+            steps = torch.optim.SGD(each.parameters(), lr=0.1)
+            for step in range(models.STEPS):
+                inputs = torch.cat([models.batch(step, part) for part in parts])
+                steps.zero_grad()
+                models.square(each, inputs.to(rank.device)).backward()
+                steps.step()
+        worst = max(worst, difference(synced.state_dict().values(), alone.state_dict().values()))
+    return worst
+
+
+class Moved(nn.Module):
+    """A layer with the channels last, for an input with the channels second."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(inputs.movedim(1, -1)).movedim(-1, 1)
+
+
+@tolerance(0)
+def apex_groups_of_statistics(rank: Rank) -> float:
+    """A group of one rank normalizes its own batch."""
+    apex = apex_parallel()
+    assert apex.create_syncbn_process_group(0) is None
+    group = apex.create_syncbn_process_group(1)
+    layer = apex.SyncBatchNorm(16, process_group=group, fuse_relu=True).to(rank.device)
+    alone = nn.BatchNorm1d(16).to(rank.device)
+    inputs = models.batch(0, rank.number).to(rank.device)
+    return difference([layer(inputs, inputs)], [(alone(inputs) + inputs).relu()])
 
 
 ranks, test_ranks = checks_of(globals(), 2)

@@ -92,6 +92,14 @@ def test_functions_of_the_bindings_follow_streams_and_devices(cuda):
         assert raw(1) != raw(0)
         torch._C._cuda_setDevice(0)
     torch._C._cuda_synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda._clear_cublas_workspaces()
+    assert torch._C._cuda_isInBadFork() is False
+    seen = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *sizes: seen.append(sizes))
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 60, dtype=torch.int8, device="cuda")
+    assert len(seen) == 1 and len(seen[0]) == 4
     assert torch.cuda._is_compiled() == torch._C._has_cuda  # PyTorch itself sees the truth
 
 

@@ -1,9 +1,12 @@
 """``isthmus run --provide``: flash_attn and apex under their own import paths, by isthmus.ops."""
 
 import importlib
+import importlib.metadata as metadata
 import inspect
 import os
 import sys
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,12 +17,14 @@ from isthmus.stand_ins import provide
 from tests.helpers.children import output
 from tests.helpers.command import run
 
+ABSENT = [name for name in provide.PROVIDED if find_spec(name) is None]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def on_the_path():
     """Return the PYTHONPATH of a job."""
     before = list(sys.path)
-    sys.path[:0] = provide.folders("flash_attn,apex,transformer_engine")
+    sys.path[:0] = provide.folders(",".join(ABSENT))
     yield
     sys.path[:] = before
     modules = {each for names in provide.PROVIDED.values() for each in names}
@@ -81,6 +86,19 @@ def test_transformers_flash_attention_is_its_eager_attention():
     assert done.stdout == "alike\n", done.stderr
 
 
+def test_every_provided_package_has_a_version():
+    paths = provide.folders(",".join(provide.PROVIDED))
+    found = {each.metadata["Name"].replace("-", "_") for each in metadata.distributions(path=paths)}
+    assert {*provide.PROVIDED, "flash_attn_3"} - {
+        "transformer_engine"
+    } == found  # Megatron takes its version as absent
+    for name in found:
+        (each,) = metadata.distributions(name=name, path=paths)
+        assert each.version.endswith("+isthmus")
+        if name in provide.PROVIDED:
+            assert load(name).__version__ == each.version
+
+
 def test_the_real_package_is_not_hidden(tmp_path):
     (tmp_path / "apex").mkdir()
     (tmp_path / "apex" / "__init__.py").touch()
@@ -96,9 +114,9 @@ def test_the_real_package_is_not_hidden(tmp_path):
 
 
 def test_nothing_else_can_be_provided():
-    expected = "cannot provide 'xformers'; expected one of flash_attn, apex, transformer_engine"
+    expected = "cannot provide 'deep_ep'; expected one of flash_attn, apex, transformer_engine, xformers"
     with pytest.raises(JobError, match=expected):
-        Job(["-c", "pass"], provide="xformers").environment()
+        Job(["-c", "pass"], provide="deep_ep").environment()
     path = Job(["-c", "pass"], provide="apex", environ={"PYTHONPATH": "mine"}).environment()["PYTHONPATH"]
     assert [Path(each).name for each in path.split(os.pathsep)] == ["site", "apex", "mine"]
 
@@ -478,6 +496,11 @@ HINT = "isthmus: {0} is not installed; `isthmus run --provide {1}` supplies a re
         ("import importlib; importlib.import_module('flash_attn.layers.rotary')", "flash_attn", "flash_attn"),
         ("from apex.optimizers import FusedAdam", "apex", "apex"),
         ("import amp_C", "amp_C", "apex"),
+        ("import flash_attn_interface", "flash_attn_interface", "flash_attn"),
+        ("import xformers.ops", "xformers", "xformers"),
+        ("from mamba_ssm import selective_scan_fn", "mamba_ssm", "mamba_ssm"),
+        ("from causal_conv1d import causal_conv1d_fn", "causal_conv1d", "causal_conv1d"),
+        ("raise ImportError('grouped_gemm is required')", "grouped_gemm", "grouped_gemm"),
         ("def f():\n  import transformer_engine.pytorch\nf()", "transformer_engine", "transformer_engine"),
         ("try:\n  import apex\nexcept ImportError:\n  raise ImportError('please install it')", "apex", "apex"),
         ("try:\n  import apex\nexcept ImportError as e:\n  raise RuntimeError('x') from e", "apex", "apex"),
@@ -493,6 +516,8 @@ def test_a_missing_package_that_can_be_provided_is_named(program, module, packag
     provided = {each for names in provide.PROVIDED.values() for each in names}
     for name in [each for each in sys.modules if each.partition(".")[0] in provided]:
         monkeypatch.delitem(sys.modules, name)
+    if module and PathFinder.find_spec(module):
+        pytest.skip(f"the real {module} is installed")
     with pytest.raises(Exception) as caught:
         exec(program, {})
     assert provide.hint(caught.value) == (

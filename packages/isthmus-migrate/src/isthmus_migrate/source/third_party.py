@@ -78,7 +78,7 @@ LIBRARIES: dict[str, Library] = {
     ),
     **_stand_in(
         _PROVIDE_FLASH + "isthmus.ops.flash_attn_func, or torch.nn.functional.scaled_dot_product_attention",
-        "flash_attn", "flash_attn.flash_attn_interface", "flash_attn.modules.mha",
+        "flash_attn", "flash_attn.flash_attn_interface", "flash_attn.modules.mha", "flash_attn_interface",
     ),
     **_stand_in(_PROVIDE_FLASH + "isthmus.ops.unpad_input and pad_input", "flash_attn.bert_padding"),
     **_stand_in(_PROVIDE_FLASH + "isthmus.ops.apply_rotary_emb", "flash_attn.layers.rotary"),
@@ -86,8 +86,8 @@ LIBRARIES: dict[str, Library] = {
     **_stand_in(_PROVIDE_FLASH + "isthmus.ops.cross_entropy", "flash_attn.losses.cross_entropy"),
     **_advise(
         "it is not in the stand-in; use isthmus.ops or torch.nn.functional",
-        "flash_attn.ops", "flash_attn.models", "flash_attn.utils", "flash_attn_2_cuda", "flash_attn_interface",
-        "flash_attn_3", "flash_attn_triton", "dropout_layer_norm", "rotary_emb", "xentropy_cuda_lib",
+        "flash_attn.ops", "flash_attn.models", "flash_attn.utils", "flash_attn_2_cuda", "flash_attn_3",
+        "flash_attn_triton", "dropout_layer_norm", "rotary_emb", "xentropy_cuda_lib",
     ),
     **_advise("use torch.nn.functional.scaled_dot_product_attention or isthmus.ops.flash_attention", "xformers"),
     **_advise("most of its hub's builds are for CUDA; use isthmus.ops or torch.nn.functional", "kernels.get_kernel"),

@@ -53,12 +53,13 @@ def install() -> None:
                 "a group of several backends has no default one, and warns of it, if one is a plugin's",
                 expects=("group_size", "group_rank", "global_ranks_in_group", "backend"),
             )
-        _scope.replace(
-            "torch.distributed.distributed_c10d._set_pg_timeout",
-            _of_this_backend,
-            "it sets the timeout of gloo and NCCL alone",
-            expects=("timeout", "group"),
-        )
+        if torch_version.TIMEOUT_REACHES_LISTED_BACKENDS:
+            _scope.replace(
+                "torch.distributed.distributed_c10d._set_pg_timeout",
+                _of_this_backend,
+                "it sets the timeout of gloo and NCCL alone",
+                expects=("timeout", "group"),
+            )
         _scope.replace(
             "torch.nn.parallel.DistributedDataParallel._check_comm_hook",
             _with_bfloat16_hooks,

@@ -20,6 +20,17 @@ NOT_YET_IN_CUDA = {"export_dot", "export_graph_data", "graph_annotations"} if _V
 # its name in capitals, and then each rank warns "No backend of type 0". Goes with 2.13.
 GROUP_LACKS_DEFAULT_BACKEND = _VERSION < (2, 14)
 
+# 2.14: torch.distributed.set_timeout sets the timeout of all backends; before it, a private function did that of gloo
+# and NCCL alone. Goes with 2.13.
+TIMEOUT_REACHES_LISTED_BACKENDS = _VERSION < (2, 14)
+
+# 2.15: optimizers refuse the capture of a step that keeps numbers on the CPU on any accelerator; before it, on two
+# listed ones. Goes with 2.14, and with it chip/patches/graph_capture.py.
+CAPTURE_IS_CHECKED_ON_CUDA_ALONE = _VERSION < (2, 15)
+
+# 2.15: random operators of DTensor run by a higher-order operator; before it, within a context alone. Goes with 2.14.
+DTENSOR_HAS_RANDOM_OPERATOR = _VERSION >= (2, 15)
+
 # 2.14: sequence numbers of a process group start at 0 by themselves; setting them only warns. Goes with 2.13.
 SEQUENCE_NUMBER_IS_SET = _VERSION < (2, 14)
 

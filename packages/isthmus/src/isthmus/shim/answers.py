@@ -61,8 +61,8 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     )
     _set_version(scope)
     scope.when_imported(
-        "torch._dynamo.variables.tensor",
-        functools.partial(_install_in_graphs, scope, accelerator),
+        "torch._dynamo.symbolic_convert",
+        functools.partial(_install_in_graphs, scope),
         "compiled programs read the same",
     )
 
@@ -143,44 +143,22 @@ def _restore_version() -> None:
 
 
 # ---- torch.compile -------------------------------------------------------------------------------------------
-def _install_in_graphs(scope: Scope, accelerator: Accelerator) -> None:
-    reason = "a compiled program reads what it reads uncompiled"
+def _install_in_graphs(scope: Scope) -> None:
     scope.replace(
-        "torch._dynamo.variables.tensor.TensorVariable.method_attr_is_cuda",
-        functools.partial(_traced_is_cuda, accelerator),
-        reason,
-        expects=("self", "tx"),
-    )
-    scope.replace(
-        "torch._dynamo.variables.constant.ConstantVariable.const_getattr",
-        functools.partial(_traced_device_type, accelerator),
-        reason,
-        expects=("self", "tx", "name"),
+        "torch._dynamo.symbolic_convert.InstructionTranslatorBase.step",
+        _with_who_asks,
+        "a compiled program reads what it reads uncompiled",
+        expects=("self",),
     )
 
 
-def _is_program(tx: Any) -> bool:
-    """Whether the function that Dynamo traces is a program's."""
-    return not _C.reads_real_names(tx.f_globals.get("__name__"))
-
-
-def _traced_is_cuda(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_who_asks(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     @functools.wraps(original)
-    def is_cuda(self: Any, tx: Any) -> Any:
-        from torch._dynamo.variables.constant import ConstantVariable
+    def step(self: Any) -> bool:
+        before = _C.trace_program(not _C.reads_real_names(self.f_globals.get("__name__")))
+        try:
+            return original(self)
+        finally:
+            _C.trace_program(before)
 
-        if self.device is not None and self.device.type == accelerator.type and _is_program(tx):
-            return ConstantVariable.create(True)
-        return original(self, tx)
-
-    return is_cuda
-
-
-def _traced_device_type(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def const_getattr(self: Any, tx: Any, name: str) -> Any:
-        found = original(self, tx, name)
-        ours = name == "type" and isinstance(self.value, torch.device) and found == accelerator.type
-        return CUDA if ours and _is_program(tx) else found
-
-    return const_getattr
+    return step

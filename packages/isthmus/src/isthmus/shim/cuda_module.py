@@ -160,6 +160,8 @@ def _install_bindings(scope: Scope, accelerator: Accelerator) -> None:
     functions: dict[str, Any] = {
         name: getattr(accelerator.module, theirs, None) for name, theirs in rules.CUDA_BINDINGS.items()
     }
+    observe = getattr(getattr(accelerator.module, "memory", None), "_attach_out_of_memory_observer", None)
+    functions["_cuda_attach_out_of_memory_observer"] = observe
     stream = getattr(accelerator.module, "Stream", None)
     if stream is not None and issubclass(stream, torch.Stream):
         functions |= cuda_differences.stream_bindings(accelerator.module)
@@ -168,6 +170,8 @@ def _install_bindings(scope: Scope, accelerator: Accelerator) -> None:
     for name, function in functions.items():
         if function is not None:
             scope.set(torch._C, name, function, f"torch._C.{name}", "libraries call it directly")
+    for target in rules.CUBLAS_NO_OPS:
+        scope.replace(target, lambda _: lambda: None, "no workspaces of cuBLAS are there to free")
 
 
 def _install_profiler(scope: Scope) -> None:

@@ -1,8 +1,9 @@
 """Patches for installed libraries that check for CUDA in ways that no proxy of PyTorch covers."""
 
 import functools
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from isthmus_common import tools
@@ -16,6 +17,10 @@ def install(scope: Scope) -> None:
         "safetensors.torch": _safetensors,
         "megatron.legacy.fused_kernels": _megatron,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
+        "bitsandbytes": _bitsandbytes,
+        "xformers.ops.fmha": _xformers_attention,
+        "xformers.ops.rmsnorm": _xformers_norm,
+        "xformers.ops.indexing": _xformers_indexing,
     }
     for module, patch in patches.items():
         scope.when_imported(module, functools.partial(_patch, scope, patch), "checks for CUDA itself")
@@ -75,3 +80,83 @@ def _deepspeed(scope: Scope, device_type: str) -> None:
         warnings.warn(str(error), stacklevel=2)
         return
     scope.record("deepspeed.accelerator: set", "DeepSpeed has an accelerator for this device", deepspeed.undo)
+
+
+def _bitsandbytes(scope: Scope, device_type: str) -> None:
+    """Register kernels of bitsandbytes' optimizers for the accelerator, and keep paged states in its memory."""
+    import torch
+
+    from isthmus.ops import bitsandbytes as ours
+
+    version = tuple(map(int, sys.modules["bitsandbytes"].__version__.split(".")[:2]))
+    kernels = {
+        "optimizer_update_8bit_blockwise": ours.optimizer_update_8bit_blockwise,
+        "optimizer_update_32bit": ours.optimizer_update_32bit(lion_decay_is_decoupled=version >= (0, 50)),
+    }
+    key = torch._C._dispatch_key_for_device(device_type)
+    library = torch.library.Library("bitsandbytes", "IMPL")
+    for name, kernel in kernels.items():
+        full = f"bitsandbytes::{name}"
+        if hasattr(torch.ops.bitsandbytes, name) and not torch._C._dispatch_has_kernel_for_dispatch_key(
+            full, key
+        ):
+            library.impl(name, kernel, key)
+    scope.record(
+        "torch.library: bitsandbytes", "its 8-bit optimizers have kernels for CUDA only", library._destroy
+    )
+    functions = (
+        "get_paged",
+        "fill",
+        "percentile_clipping",
+        "optimizer_update_8bit",
+    )  # a version may lack some
+    for name in (each for each in functions if hasattr(sys.modules["bitsandbytes.functional"], each)):
+        scope.replace(
+            f"bitsandbytes.functional.{name}",
+            functools.partial(_on_device, device_type, getattr(ours, name)),
+            "it calls CUDA's runtime through a C library",
+        )
+
+
+def _on_device(
+    device_type: str, ours: Callable[..., Any], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Take our function if an argument, or the first of a list, is the accelerator's tensor or device."""
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        given = (
+            each[0] if isinstance(each, (list, tuple)) and each else each
+            for each in (*args, *kwargs.values())
+        )
+        is_ours = any(getattr(getattr(each, "device", each), "type", None) == device_type for each in given)
+        return (ours if is_ours else original)(*args, **kwargs)
+
+    return function
+
+
+def _xformers_attention(scope: Scope, device_type: str) -> None:
+    """Let xFormers' attention accept the accelerator's tensors."""
+    from isthmus.ops import xformers
+
+    names = [each for each in dir(xformers) if each.startswith("memory_efficient_attention")]
+    _by_isthmus(scope, device_type, "xformers.ops.fmha", (*names, "merge_attentions"))
+
+
+def _xformers_norm(scope: Scope, device_type: str) -> None:
+    _by_isthmus(scope, device_type, "xformers.ops.rmsnorm", ("rms_norm", "rms_norm_add"))
+
+
+def _xformers_indexing(scope: Scope, device_type: str) -> None:
+    _by_isthmus(scope, device_type, "xformers.ops.indexing", ("index_select_cat", "scaled_index_add"))
+
+
+def _by_isthmus(scope: Scope, device_type: str, module: str, names: Sequence[str]) -> None:
+    """Send calls with the accelerator's tensors to the function of this name in :mod:`isthmus.ops.xformers`."""
+    from isthmus.ops import xformers
+
+    for name in names:
+        ours = getattr(xformers, name)
+        if getattr(sys.modules[module], name) is not ours:
+            reason = "its kernels are CUDA's; isthmus.ops has them for every device"
+            scope.replace(f"{module}.{name}", functools.partial(_on_device, device_type, ours), reason)

@@ -95,6 +95,7 @@ MEMORY_POOLS = {
 # _cuda_getDeviceCount whether it was built for CUDA.
 CUDA_BINDINGS = {
     "_cuda_getDevice": "current_device",
+    "_cuda_isInBadFork": "_is_in_bad_fork",
     "_cuda_setDevice": "set_device",
     "_cuda_synchronize": "synchronize",
 }
@@ -130,6 +131,9 @@ CUDA_REFUSED = {
 }
 
 MEMORY_HISTORY = ("_record_memory_history", "_snapshot", "_dump_snapshot")
+
+# cuBLAS's workspaces, of which there are none to free.
+CUBLAS_NO_OPS = ("torch._C._cuda_clearCublasWorkspaces", "torch.cuda._clear_cublas_workspaces")
 
 # NVTX ranges are for NVIDIA's profiler; elsewhere they are no-ops.
 NVTX_NO_OPS = ("range_push", "range_pop", "range_start", "range_end", "mark")

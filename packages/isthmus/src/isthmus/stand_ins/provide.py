@@ -12,9 +12,13 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 # Available packages, and their top-level modules.
 PROVIDED = {
-    "flash_attn": ("flash_attn",),
+    "flash_attn": ("flash_attn", "flash_attn_interface"),
     "apex": ("apex", "amp_C", "fused_weight_gradient_mlp_cuda"),
     "transformer_engine": ("transformer_engine",),
+    "xformers": ("xformers",),
+    "grouped_gemm": ("grouped_gemm",),
+    "causal_conv1d": ("causal_conv1d",),
+    "mamba_ssm": ("mamba_ssm",),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import warnings
@@ -76,10 +77,22 @@ def load(file: Path | IO[bytes], *, allow_pickle: bool = False) -> Any:
         for each in unsafe
     ]
     try:
-        with safe_globals(inert):
+        with safe_globals(inert), _without_checks_of_sparse_tensors():
             return torch.load(file, weights_only=not allow_pickle, map_location="meta")
     except Exception as error:
         raise _damage_error(name, error) from None
+
+
+@contextlib.contextmanager
+def _without_checks_of_sparse_tensors() -> Iterator[None]:
+    """Let torch.load leave the indices of sparse tensors unread, since 2.14: on the device meta they have no data."""
+    utilities: Any = torch._utils
+    original = utilities._validate_loaded_sparse_tensors
+    utilities._validate_loaded_sparse_tensors = lambda **_: original()  # as for files that are trusted
+    try:
+        yield
+    finally:
+        utilities._validate_loaded_sparse_tensors = original
 
 
 def read(path: Path, *, allow_pickle: bool = False) -> tuple[dict[str, Readable], Any]:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from isthmus.chip import random
+from isthmus.chip import random, torch_version
 from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 MODULE = "torch.distributed.tensor._random"
+RANDOM_OPERATOR = "torch._prims.rng_prims"
 _PHILOX_BYTES = 16
 _SEEDS = 1 << 32  # mt19937 takes 32 bits
 
@@ -46,6 +47,33 @@ def _patch() -> None:
         _by_kind_of_generator,
         "shards draw from parts of a Philox sequence, which mt19937 does not have",
         expects=("self", "spec", "generator"),
+    )
+    if torch_version.DTENSOR_HAS_RANDOM_OPERATOR:
+        _scope.when_imported(RANDOM_OPERATOR, _patch_operator, "random operators of DTensor")
+
+
+def _patch_operator() -> None:
+    from torch._prims.rng_prims import run_dtensor_rng_op as operator
+
+    key = torch._C.DispatchKey.BackendSelect
+    original = operator.py_kernels[key]
+
+    def run(begin: int, end: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        state = random.get_rng_state()
+        if state.numel() == _PHILOX_BYTES:
+            return original(begin, end, function, *args, **kwargs)
+        with _use_shard_generator(begin, state, None):  # each shard begins at another offset
+            return function(*args, **kwargs)
+
+    def set_kernel(kernel: Callable[..., Any]) -> None:
+        operator.py_kernels[key] = kernel
+        operator._dispatch_cache.clear()
+
+    set_kernel(run)
+    _scope.record(
+        f"{RANDOM_OPERATOR}.run_dtensor_rng_op",
+        "shards draw from parts of a Philox sequence, which mt19937 does not have",
+        lambda: set_kernel(original),
     )
 
 

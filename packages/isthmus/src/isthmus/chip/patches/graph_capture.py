@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from isthmus import _C
+from isthmus.chip import torch_version
 from isthmus_common.patches import Scope
 
 _scope = Scope("chip")
@@ -13,7 +14,7 @@ _scope = Scope("chip")
 
 def install() -> None:
     """Let the optimizers' check of ``capturable`` know captures of the chip."""
-    if not _scope.patches:
+    if torch_version.CAPTURE_IS_CHECKED_ON_CUDA_ALONE and not _scope.patches:
         _scope.replace(
             "torch.optim.Optimizer._accelerator_graph_capture_health_check",
             _check,

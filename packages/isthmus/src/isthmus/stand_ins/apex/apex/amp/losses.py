@@ -8,8 +8,6 @@ import torch
 
 from . import optimizers as _optimizers
 
-_WINDOW = 2000  # steps without overflow before the scale doubles
-
 
 class LossScaler:
     """Scale of one loss.
@@ -18,13 +16,25 @@ class LossScaler:
         loss_scale: "dynamic", or a number that stays.
         min_loss_scale: lower limit of a dynamic scale.
         max_loss_scale: upper limit of a dynamic scale.
+        init_scale: first value of a dynamic scale.
+        scale_factor: factor by which a dynamic scale changes.
+        scale_window: steps without overflow before a dynamic scale rises.
     """
 
-    def __init__(self, loss_scale: Any, min_loss_scale: float | None, max_loss_scale: float) -> None:
+    def __init__(
+        self,
+        loss_scale: Any,
+        min_loss_scale: float | None = None,
+        max_loss_scale: float = 2.0**24,
+        init_scale: float = 2.0**16,
+        scale_factor: float = 2.0,
+        scale_window: int = 2000,
+    ) -> None:
         self.dynamic = loss_scale == "dynamic"
-        self.value = min(max_loss_scale, 2.0**16) if self.dynamic else float(loss_scale)
+        self.value = min(max_loss_scale, init_scale) if self.dynamic else float(loss_scale)
         self.unskipped = 0
         self._least, self._most = min_loss_scale or 0.0, max_loss_scale
+        self._factor, self._window = scale_factor, scale_window
 
     def loss_scale(self) -> float:
         """The current scale."""
@@ -33,11 +43,11 @@ class LossScaler:
     def update(self, has_overflow: bool) -> bool:
         """Change a dynamic scale after a backward; returns whether to skip the step."""
         if has_overflow and self.dynamic:
-            self.value, self.unskipped = max(self._least, self.value / 2), 0
+            self.value, self.unskipped = max(self._least, self.value / self._factor), 0
             return True
         self.unskipped += 1
-        if self.dynamic and self.unskipped == _WINDOW:
-            self.value, self.unskipped = min(self._most, self.value * 2), 0
+        if self.dynamic and self.unskipped == self._window:
+            self.value, self.unskipped = min(self._most, self.value * self._factor), 0
         return False
 
 

@@ -1,0 +1,1 @@
+"""Folder added to the module search path to provide causal_conv1d."""

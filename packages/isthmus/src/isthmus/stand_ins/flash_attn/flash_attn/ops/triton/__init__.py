@@ -1,0 +1,1 @@
+"""Operators that flash-attn has in Triton."""

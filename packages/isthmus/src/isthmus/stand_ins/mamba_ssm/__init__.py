@@ -1,0 +1,1 @@
+"""Folder added to the module search path to provide mamba_ssm."""

@@ -1,0 +1,1 @@
+"""Operators of Mamba and Mamba-2."""

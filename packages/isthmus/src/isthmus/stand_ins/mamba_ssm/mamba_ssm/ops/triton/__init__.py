@@ -1,0 +1,1 @@
+"""Operators that mamba_ssm has in Triton."""

@@ -1,0 +1,1 @@
+"""PyTorch's own tests for any device, on the chip."""

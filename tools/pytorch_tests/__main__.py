@@ -1,0 +1,102 @@
+"""Run PyTorch's own tests for any device on the host chip: ``python -m tools.pytorch_tests MIRRORS``.
+
+MIRRORS holds a clone of github.com/Ascend/pytorch, whose copies of PyTorch's tests name another device than CUDA; the
+chip's name replaces that. Results are appended to a file as they arrive, so that an interrupted run can be resumed;
+docs/results/pytorch-tests.md is generated from it. Failures do not change the exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from tools import mirrors
+from tools.ascend.vendor import runner
+from tools.pytorch_tests.page import page
+from tools.repository import ROOT
+
+PAGE = ROOT / "docs/results/pytorch-tests.md"
+SOURCES = ROOT / "build/pytorch-tests"
+REVISION = "94c0533b"  # the last one for PyTorch 2.13
+FILES = tuple(
+    f"test/{name}.py"
+    for name in (
+        "test_torch test_view_ops test_indexing test_reductions test_sort_and_select test_tensor_creation_ops "
+        "test_type_promotion test_shape_ops test_unary_ufuncs test_binary_ufuncs test_autograd test_nn "
+        "nn/test_convolution nn/test_pooling nn/test_embedding test_optim test_sparse test_sparse_csr "
+        "test_nestedtensor test_transformers npu/test_dlpack npu/test_serialization"
+    ).split()
+)
+# In order: text of the copies, and what PyTorch's test has for the chip.
+NAMES = (
+    (r"^from torch_npu.testing.testcase import", "from torch.testing._internal.common_utils import"),
+    (r"^(import torch_npu.*|from torch_npu[\w.]* import .*)$", "pass"),
+    (r"torch_npu\.npu", "torch.chip"),
+    (r"torch\.npu\b", "torch.chip"),
+    (r"(?<![A-Za-z])npu(?![A-Za-z])", "chip"),
+    (r"\bNPUGraph\b", "Graph"),
+    (r"\bAutogradNPU\b", "AutogradPrivateUse1"),
+    (r"PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
+    (r"(?<=[\"'])NPU(?=[\"'])", "PrivateUse1"),
+    (r"\bskipIfMps\b", "skipIfMPS"),  # names of earlier versions of PyTorch
+    (r"\bbinary_ufuncs_and_refs\b", "binary_ufuncs"),
+)
+SUITE = runner.Suite(
+    sources=SOURCES,
+    folder=lambda file: (SOURCES / file).parent,
+    packages=lambda file: [ROOT / "build/test-packages", SOURCES / "test"],
+    results=ROOT / "build/pytorch-tests.jsonl",
+    settings={"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "16GiB"},
+    command=(sys.executable, "-m", "pytest"),
+)
+
+
+def renamed(source: str) -> str:
+    """Return a copy's source with the chip's name, as PyTorch's tests have CUDA's."""
+    for pattern, name in NAMES:
+        source = re.sub(pattern, name, source, flags=re.MULTILINE)
+    return source
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.pytorch_tests", description=__doc__)
+    add = parser.add_argument
+    add("mirrors", type=Path, nargs="?", help="folder of clones: Ascend/pytorch")
+    add("parts", nargs="*", default=FILES, help="files, such as test/test_torch.py (default: all)")
+    runner.add_options(parser, test_seconds=120, file_seconds=1800)
+    return parser.parse_intermixed_args()
+
+
+def _write_tests(places: Path) -> None:
+    """Write the renamed tests below build/, once for a revision."""
+    if (SOURCES / f".{REVISION}").exists():
+        return
+    place = mirrors.repository(places, "Ascend/pytorch")
+    print(f"writing the tests of {place} at {REVISION} into {SOURCES}", flush=True)
+    left_out = ("test/distributed/", "test/_inductor/")
+    for name in mirrors.files(place, REVISION, "test"):
+        if not name.endswith(".py") or name.startswith(left_out):
+            continue
+        path = SOURCES / name
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path.write_text(renamed(mirrors.git(place, "show", f"{REVISION}:{name}").decode()))
+    (SOURCES / f".{REVISION}").touch()
+
+
+def _main(asked: argparse.Namespace) -> None:
+    if asked.mirrors is None and not asked.report:
+        raise FileNotFoundError("set MIRRORS to a folder of clones: make pytorch-tests MIRRORS=path")
+    if not asked.report:
+        _write_tests(asked.mirrors)
+    rows = runner.run(SUITE, asked)
+    PAGE.write_text(page(rows, list(FILES), REVISION))
+    print(f"written: {PAGE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    try:
+        _main(_options())
+    except FileNotFoundError as error:
+        sys.exit(f"pytorch-tests: {error}")
