@@ -1,8 +1,6 @@
 """Folders of the code of Isthmus, to tell it from the user's."""
 
 import os
-import site
-import sysconfig
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +36,9 @@ def is_users(path: str) -> bool:
 @cache
 def installed_folders() -> tuple[Path, ...]:
     """Return the folders of installed code: the standard library, site-packages, the packages of Isthmus."""
+    import site
+    import sysconfig
+
     names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     found = [sysconfig.get_path(name) for name in names]
     found += [*site.getsitepackages(), site.getusersitepackages()]
