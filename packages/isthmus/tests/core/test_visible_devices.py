@@ -6,6 +6,7 @@ import pytest
 
 from tests.helpers import children
 
+FOUR = {"ISTHMUS_DRIVER": "host", "ISTHMUS_HOST_DEVICES": "4"}
 USE = """
 import os, torch
 from isthmus import shim
@@ -25,7 +26,7 @@ with shim.enter():
 
 def seen(late: str | None = None, **environment: str) -> str:
     """Return the number of devices, whether there is one, and the driver's numbers of four by the program's."""
-    return children.output(USE.replace("LATE", repr(late)), ISTHMUS_HOST_DEVICES="4", **environment).strip()
+    return children.output(USE.replace("LATE", repr(late)), **FOUR, **environment)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_no_device() -> None:
 
 def test_programs_that_name_the_chip_do_not_read_cudas_variable() -> None:
     code = "import torch; print(torch.chip.device_count())"
-    assert children.output(code, ISTHMUS_HOST_DEVICES="3", CUDA_VISIBLE_DEVICES="1") == "3"
+    assert children.output(code, **FOUR, CUDA_VISIBLE_DEVICES="1") == "4"
 
 
 @pytest.mark.parametrize(
