@@ -16,8 +16,9 @@ void check_probability(double p) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
 }
 
+// Real, of complex numbers too, as the CPU draws it since 2.15.
 at::Tensor noise_like(const at::Tensor& input, double p) {
-  at::Tensor noise = at::empty_like(input);
+  at::Tensor noise = at::empty_like(input, input.options().dtype(c10::toRealValueType(input.scalar_type())));
   noise.bernoulli_(1 - p);
   noise.div_(1 - p);
   return noise;
