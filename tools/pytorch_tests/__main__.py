@@ -70,19 +70,10 @@ def _options() -> argparse.Namespace:
 
 
 def _write_tests(places: Path) -> None:
-    """Write the renamed tests below build/, once for a revision."""
-    if (SOURCES / f".{REVISION}").exists():
-        return
-    place = mirrors.repository(places, "Ascend/pytorch")
-    print(f"writing the tests of {place} at {REVISION} into {SOURCES}", flush=True)
-    left_out = ("test/distributed/", "test/_inductor/")
-    for name in mirrors.files(place, REVISION, "test"):
-        if not name.endswith(".py") or name.startswith(left_out):
-            continue
-        path = SOURCES / name
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        path.write_text(renamed(mirrors.git(place, "show", f"{REVISION}:{name}").decode()))
-    (SOURCES / f".{REVISION}").touch()
+    """Write the renamed tests below build/; renaming them again changes nothing."""
+    mirrors.extract_once(mirrors.repository(places, "Ascend/pytorch"), REVISION, SOURCES, (".py",), "test")
+    for path in SOURCES.rglob("*.py"):
+        path.write_text(renamed(path.read_text()))
 
 
 def _main(asked: argparse.Namespace) -> None:

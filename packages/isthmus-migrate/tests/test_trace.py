@@ -169,6 +169,8 @@ def test_generated_source_has_the_origins_of_its_text(monkeypatch):
     assert generated.code(print, code) is code, "only Python's own exec and eval"
     compiled = generated.compile_text(compile, text("'cuda'", origin), "<x>", "eval")
     assert eval(compiled).origins == {origin}
+    compiled = generated.compile_text(compile, text("'cuda'", origin), "<x>", "eval", dont_inherit=True)
+    assert eval(compiled).origins == {origin}
 
 
 def test_positions_are_in_characters():

@@ -25,15 +25,15 @@ std::string real_name;
 PyObject* cuda = nullptr;
 PyObject* name_key = nullptr;
 
-bool reads_real_names(PyObject* module) {
-  if (!PyUnicode_Check(module)) return false;
+// "" for what is no text.
+std::string_view text_of(PyObject* name) {
   Py_ssize_t length = 0;
-  const char* text = PyUnicode_AsUTF8AndSize(module, &length);
-  if (text == nullptr) {
-    PyErr_Clear();
-    return false;
-  }
-  const std::string_view name(text, length);
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : nullptr;
+  if (text == nullptr) PyErr_Clear();
+  return {text == nullptr ? "" : text, static_cast<size_t>(length)};
+}
+
+bool reads_real_names(std::string_view name) {
   for (const std::string_view package : {"torch", "functorch"})
     if (name.starts_with(package) && (name.size() == package.size() || name[package.size()] == '.'))
       return true;
@@ -60,15 +60,11 @@ PyObject* module_of_caller() {
 // Whether Dynamo traces code of a program: what it evaluates for that code, the program reads.
 thread_local bool traces_program = false;
 
-bool evaluates_for_program(PyObject* module) {
-  constexpr std::string_view kVariables = "torch._dynamo.variables.";
-  return traces_program && PyUnicode_Check(module) &&
-         std::string_view(PyUnicode_AsUTF8(module)).starts_with(kVariables);
-}
-
 bool is_read_by_program() {
   PyObject* module = module_of_caller();
-  return module != nullptr && (!reads_real_names(module) || evaluates_for_program(module));
+  if (module == nullptr) return false;
+  const std::string_view name = text_of(module);
+  return !reads_real_names(name) || (traces_program && name.starts_with("torch._dynamo.variables."));
 }
 
 bool is_shown(PyObject* device) {
@@ -187,8 +183,9 @@ void show_as_cuda(const std::string& type) {
 void bind_cuda_names(py::module_& m) {
   m.def("show_as_cuda", &cuda_names::show_as_cuda);
   m.def("trace_program", [](bool traces) { return std::exchange(cuda_names::traces_program, traces); });
-  m.def("reads_real_names",
-        [](const py::object& module) { return cuda_names::reads_real_names(module.ptr()); });
+  m.def("reads_real_names", [](const py::object& module) {
+    return cuda_names::reads_real_names(cuda_names::text_of(module.ptr()));
+  });
 }
 
 }  // namespace isthmus

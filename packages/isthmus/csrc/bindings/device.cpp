@@ -6,6 +6,7 @@
 #include "bindings/bindings.h"
 #include "core/cuda_answers.h"
 #include "core/runtime.h"
+#include "core/visible_devices.h"
 
 namespace py = pybind11;
 
@@ -100,6 +101,7 @@ void bind_device(py::module_& m) {
                ", multi_processor_count=" + std::to_string(p.multi_processor_count) + ")";
       });
   m.def("device_count", [] { return static_cast<int>(counted_devices()); }, Release());
+  m.def("numbers_for_cuda", &numbers_for_cuda);
   m.def("set_cuda_words", &set_cuda_words);
   m.def("device_error", [] { return device_error(); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -43,13 +42,17 @@ std::optional<int32_t> number_in(const std::string& text, int32_t count) {
   return number;
 }
 
-Numbers named_by_option(int32_t count) {
+Numbers first_numbers(int32_t count) {
   Numbers numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+Numbers named_by_option(int32_t count) {
   const std::string list = options::read(options::kVisibleDevices);
-  if (list.empty()) return numbers;
+  if (list.empty()) return first_numbers(count);
   if (list == "-1") return {};
-  numbers.clear();
+  Numbers numbers;
   for (const std::string& part : split(list)) {
     const auto number = number_in(part, count);
     TORCH_CHECK(number, "ISTHMUS_VISIBLE_DEVICES=", list, ": '", part, "' is none of the driver's ", count,
@@ -61,20 +64,12 @@ Numbers named_by_option(int32_t count) {
   return numbers;
 }
 
-// As CUDA reads it: up to the first entry that is no device; none if one is there twice. Identifiers name the
-// cards of another machine.
 Numbers named_for_cuda(const Numbers& numbers) {
   const char* list = uses_cuda_words() ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr;
-  if (list == nullptr || std::strncmp(list, "GPU-", 4) == 0 || std::strncmp(list, "MIG-", 4) == 0)
-    return numbers;
+  if (list == nullptr) return numbers;
   Numbers found;
-  for (const std::string& part : split(list)) {
-    const auto number = number_in(part, static_cast<int32_t>(numbers.size()));
-    if (!number) break;
-    const int32_t device = numbers[*number];
-    if (std::find(found.begin(), found.end(), device) != found.end()) return {};
-    found.push_back(device);
-  }
+  for (const int32_t number : numbers_for_cuda(list, static_cast<int32_t>(numbers.size())))
+    found.push_back(numbers[number]);
   return found;
 }
 
@@ -150,6 +145,18 @@ void number_visible_devices(isthmus_driver& table) {
   if (ISTHMUS_HAS(table, copy_peer_async)) table.copy_peer_async = &copy_peer_async;
   if (ISTHMUS_HAS(table, host_window)) table.host_window = &host_window;
   if (ISTHMUS_HAS(table, telemetry)) table.telemetry = &telemetry;
+}
+
+std::vector<int32_t> numbers_for_cuda(const std::string& list, int32_t count) {
+  if (list.starts_with("GPU-") || list.starts_with("MIG-")) return first_numbers(count);
+  Numbers found;
+  for (const std::string& part : split(list)) {
+    const auto number = number_in(part, count);
+    if (!number) break;
+    if (std::find(found.begin(), found.end(), *number) != found.end()) return {};
+    found.push_back(*number);
+  }
+  return found;
 }
 
 int32_t visible_number(int32_t driver_device) noexcept {

@@ -48,6 +48,9 @@ def device_error() -> str: ...
 def set_cuda_words(uses: bool) -> None:
     """Let the errors of running out of memory and of use after a fork begin with CUDA's words."""
 
+def numbers_for_cuda(list: str, count: int) -> list[int]:
+    """Return the devices that a list as in CUDA_VISIBLE_DEVICES names among count; all if it has identifiers."""
+
 def show_as_cuda(type: str) -> None:
     """Let the devices of a type read "cuda" in the type and text of torch.device and in Tensor.is_cuda, for all code
     but that of PyTorch and Isthmus; "" ends it."""

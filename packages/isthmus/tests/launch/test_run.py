@@ -246,8 +246,9 @@ def test_hidden_devices():
     assert done.stderr == "isthmus: CUDA_VISIBLE_DEVICES=-1 hides every device; unset it to use one\n"
 
 
-def test_no_accelerator_is_one_line():
-    done = run("--driver", "none", "-c", "import torch; print('not reached')")
+@pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": "0"}], ids=["all", "chosen"])
+def test_no_accelerator_is_one_line(variables):
+    done = run("--driver", "none", "-c", "import torch; print('not reached')", **variables)
     assert done.returncode == 1 and done.stdout == ""
     assert re.fullmatch(r"isthmus: no accelerator: [^\n]*`isthmus doctor` says why\n", done.stderr)
 

@@ -1,4 +1,4 @@
-"""What programs read of the accelerator's devices and tensors, and what PyTorch reads."""
+"""Programs read the accelerator's devices and tensors as CUDA's; PyTorch reads the real names."""
 
 import ast
 import copy

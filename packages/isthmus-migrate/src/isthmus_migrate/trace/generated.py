@@ -70,9 +70,9 @@ def compile_text(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     """Call compile(); the strings of traced text become traced."""
     if function is not builtins.compile:
         return function(*args, **kwargs)
-    given = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+    given = {"flags": 0, **dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
     if not given.get("dont_inherit"):
-        given["flags"] = given.get("flags", 0) | _inherited_flags(sys._getframe(1))
+        given["flags"] |= _inherited_flags(sys._getframe(1))
         given["dont_inherit"] = True
     if type(given.get("source")) is Traced and not given["flags"] & ast.PyCF_ONLY_AST:
         with contextlib.suppress(SyntaxError, ValueError):  # Python's own, below

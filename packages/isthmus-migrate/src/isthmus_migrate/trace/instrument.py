@@ -216,10 +216,10 @@ class _Instrumenter(ast.NodeTransformer):
     def _call_of_name(self, node: ast.Call, name: str) -> ast.expr:
         plain_arguments = not node.keywords and not any(isinstance(each, ast.Starred) for each in node.args)
         if name in ("str", "repr") and len(node.args) == 1 and plain_arguments:
-            return self._reader(node, "call", "str", DEVICE)
+            return self._reader(node, "str", DEVICE)
         if name == "getattr" and len(node.args) in (2, 3) and plain_arguments and _reads_device(node.args[1]):
             node.args[1:] = [self.visit(each) for each in node.args[1:]]
-            return self._reader(node, "call", "getattr", DEVICE_TYPE)
+            return self._reader(node, "getattr", DEVICE_TYPE)
         self._arguments(node, name)
         if name == "type" and len(node.args) == 1 and plain_arguments:
             node.args = [_call("__isthmus_trace_to_exact_str__", node, *node.args)]
@@ -237,9 +237,9 @@ class _Instrumenter(ast.NodeTransformer):
             node.func = _call("__isthmus_trace_name__", node.func, ast.Constant(place), node.func)
         return node
 
-    def _reader(self, node: ast.Call, kind: str, what: str, role: str) -> ast.expr:
+    def _reader(self, node: ast.Call, what: str, role: str) -> ast.expr:
         """A call that reads a device, its first argument."""
-        place = self._add(node, kind, what, role=role)
+        place = self._add(node, "call", what, role=role)
         node.args[0] = self._receiver(place, self.visit(node.args[0]))
         return self._result(place, node)
 

@@ -48,13 +48,13 @@ def _run_module(name: str) -> None:
 
 def _run_command(command: str) -> None:
     _set_first_path("")
-    exec(compile(command, "<string>", "exec", dont_inherit=True), vars(_new_main()))
+    exec(process.compile_program(command, "<string>"), vars(_new_main()))
 
 
 def _run_input(_: str) -> None:
     _set_first_path("")
     source = sys.stdin.buffer.read() if sys.stdin else b""  # all of it first, as the interpreter does
-    exec(compile(source, "<stdin>", "exec", dont_inherit=True), vars(_new_main()))
+    exec(process.compile_program(source, "<stdin>"), vars(_new_main()))
 
 
 def _run_path(path: str) -> None:

@@ -1,6 +1,5 @@
 """Preparation of each Python process of a job: enters the shim as soon as torch is imported."""
 
-import itertools
 import os
 import signal
 import sys
@@ -17,9 +16,11 @@ from isthmus_common.patches import Scope
 
 MAIN = "isthmus.launch.main"
 
+_MANY = 1 << 16
+
 # `isthmus migrate trace` puts its own in place before install().
 scope = Scope(shim.FEATURE)
-compile_program: Callable[[bytes, str], CodeType] = partial(compile, mode="exec", dont_inherit=True)
+compile_program: Callable[[bytes | str, str], CodeType] = partial(compile, mode="exec", dont_inherit=True)
 _reporter: object = None  # kept alive: multiprocessing refers to it weakly
 
 
@@ -68,6 +69,7 @@ def _prepare_rank() -> None:
 
 def _enter() -> None:
     from isthmus import rendezvous
+    from isthmus.binaries import NotBuilt
     from isthmus.launch import counts, lines
     from isthmus.shim import accelerator, proxies
     from isthmus_common.patches import PatchError
@@ -75,12 +77,12 @@ def _enter() -> None:
     global _reporter
 
     rendezvous.install()
-    if _are_devices_hidden():
-        scope.undo()
-        lines.print_hidden()
-        start("job")
-        return
     try:
+        if _are_devices_hidden():
+            scope.undo()
+            lines.print_hidden()
+            start("job")
+            return
         current = accelerator.current(check=lines.prints_lines())
         if not current.is_cuda:
             proxies.enter(scope, current)
@@ -88,7 +90,7 @@ def _enter() -> None:
     except lines.DeviceError as error:  # wrong usage, with the exit status of isthmus run for it
         print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(2)
-    except (accelerator.NoAccelerator, PatchError) as error:
+    except (accelerator.NoAccelerator, NotBuilt, PatchError) as error:
         sys.exit(f"isthmus: {error}")
     if lines.prints_lines():
         lines.print_start(current)
@@ -102,14 +104,12 @@ def _are_devices_hidden() -> bool:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return False
-    if visible.startswith(("GPU-", "MIG-")):  # cards of another machine
-        return False
     import torch
 
-    devices = torch.accelerator.device_count()
-    entries = [each.strip() for each in visible.split(",")]
-    seen = list(itertools.takewhile(lambda each: each.isdecimal() and int(each) < devices, entries))
-    return not seen or len(seen) != len(set(map(int, seen)))
+    from isthmus import _C
+
+    devices = torch.accelerator.device_count() or _MANY  # without a device, that is what is reported
+    return not _C.numbers_for_cuda(visible, devices)
 
 
 def _patch(library: str) -> None:

@@ -1,4 +1,4 @@
-"""What programs read of devices, tensors and storages of the accelerator: the names of CUDA.
+"""Show programs the accelerator's devices, tensors and storages under the names of CUDA.
 
 The type and text of a device, and ``is_cuda``, answer by who asks: PyTorch and Isthmus read the accelerator's real
 name, all other code reads ``cuda``. So an installed library that compares ``device.type`` with ``"cuda"`` takes the
@@ -57,7 +57,11 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     owner = torch.nn.parallel.DistributedDataParallel
     named = _NamedType(accelerator)
     scope.set(
-        owner, "device_type", named, "torch.nn.parallel.DistributedDataParallel.device_type", "as above"
+        owner,
+        "device_type",
+        named,
+        "torch.nn.parallel.DistributedDataParallel.device_type",
+        "programs check it too",
     )
     _set_version(scope)
     scope.when_imported(

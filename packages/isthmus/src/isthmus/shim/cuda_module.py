@@ -155,13 +155,16 @@ def _install_handles(scope: Scope, accelerator: Accelerator) -> None:
         scope.set(stream, "cuda_stream", handle, target, "native handle of the stream, as an integer")
 
 
+def _member(owner: Any, path: str) -> Any:
+    """Return the member of a module, or of one of its modules; None if it is absent."""
+    return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), owner)
+
+
 def _install_bindings(scope: Scope, accelerator: Accelerator) -> None:
     """Add functions of ``torch._C`` that libraries call directly for speed."""
     functions: dict[str, Any] = {
-        name: getattr(accelerator.module, theirs, None) for name, theirs in rules.CUDA_BINDINGS.items()
+        name: _member(accelerator.module, theirs) for name, theirs in rules.CUDA_BINDINGS.items()
     }
-    observe = getattr(getattr(accelerator.module, "memory", None), "_attach_out_of_memory_observer", None)
-    functions["_cuda_attach_out_of_memory_observer"] = observe
     stream = getattr(accelerator.module, "Stream", None)
     if stream is not None and issubclass(stream, torch.Stream):
         functions |= cuda_differences.stream_bindings(accelerator.module)

@@ -96,6 +96,7 @@ MEMORY_POOLS = {
 CUDA_BINDINGS = {
     "_cuda_getDevice": "current_device",
     "_cuda_isInBadFork": "_is_in_bad_fork",
+    "_cuda_attach_out_of_memory_observer": "memory._attach_out_of_memory_observer",
     "_cuda_setDevice": "set_device",
     "_cuda_synchronize": "synchronize",
 }
