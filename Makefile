@@ -13,6 +13,7 @@
 #   make conform      run the conformance suite on the shipped chips, reports into runs/conform/
 #   make bench        run the benchmarks, into benchmarks/results/
 #   make opinfo       run all of PyTorch's operator samples on the chip, into docs/results/
+#   make accumulation  errors of 16-bit sums operator by operator, and models in bfloat16, into docs/results/ (minutes)
 #   make megatron MEGATRON=path        Megatron-LM's pretrain_gpt.py in every parallelism (minutes)
 #   make megatron-tests MEGATRON=path  Megatron-LM's unit tests on 1, 2 and 4 ranks, into docs/results/ (hours)
 #   make migrate-gold MIRRORS=path   files that people moved to torch.accelerator, converted, into docs/results/
@@ -21,14 +22,17 @@
 #   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make pytorch-tests MIRRORS=path  PyTorch's own tests for any device on the host chip, into docs/results/ (an hour)
+#   make frameworks MIRRORS=path  frameworks' examples and popular programs, unmodified, into docs/results/ (an hour)
 #   make cuda-names   CUDA's names in the newest releases of libraries, and what is answered, into docs/results/ (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
 #   make ascend-core  the tests of device, dispatch, frameworks and parallelisms on the ascend driver (minutes)
+#   make async-core   the tests of device, dispatch and memory with kernels that run later (minutes)
 #   make ascend-compare  the ascend driver and torch_npu on one runtime, into docs/results/ascend.md (minutes)
 #   make ascend-tests MIRRORS=path  torch_npu's and op-plugin's own tests over it, into docs/results/ (hours)
 #   make ascend-hugging-face MIRRORS=path  tests of transformers and accelerate over it, into docs/results/ (hours)
 #   make mindspeed MIRRORS=path  MindSpeed over it: training, and its own unit tests, into docs/results/ (hours)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
+#   make silent-errors  plant publicly reported mistakes in correct kernels; docs/chip-makers/silent-errors.md (minutes)
 #   make accuracy-faults [MSPROBE=python]  plant faults in training jobs and count those named, into docs/results/ (minutes)
 #   make fuzz         random programs and captures on the host and numpy chips against the CPU (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
@@ -43,7 +47,7 @@
 #   make clean        remove the build (not the environments)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo cuda-names pytorch-tests ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo accumulation megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo frameworks cuda-names pytorch-tests ascend ascend-core async-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate silent-errors accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
 
 # Each version of PyTorch has an environment of its own; what is compiled for one lies beside what is for the others.
 DEFAULT_TORCH := 2.13.0
@@ -150,6 +154,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist lo
 CORE_TESTS := $(addprefix $(CORE)/tests/,core chip memory dispatch privateuse1 integrations megatron deepspeed parallel shim) \
   --ignore=$(CORE)/tests/chip/compile
 
+ASYNC_TESTS := $(addprefix $(CORE)/tests/,core chip memory dispatch privateuse1) --ignore=$(CORE)/tests/chip/compile
+
 TESTS := $(if $(PACKAGE),packages/$(PACKAGE)/tests)
 
 # The same random examples in each run; test-all draws new ones.
@@ -160,6 +166,7 @@ test-all: setup-and-lint
 	@$(REQUIREMENTS) full >$(STAMPS)/full-requirements.txt
 	@$(PIP) --requirement $(STAMPS)/full-requirements.txt
 	@$(PYTEST) --full $(if $(PART),--part $(PART)) $(TESTS)
+	@$(if $(PART)$(TESTS),,ISTHMUS_HOST_ASYNC=1 $(PYTEST) --full $(ASYNC_TESTS))
 
 lint: $(STAMPS)/tools
 	@$(BIN)/ruff check .
@@ -171,6 +178,9 @@ format: $(STAMPS)/tools
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/clang-format -i $(FORMATTED)
+
+accumulation: setup
+	@$(BIN)/python -m tools.accumulation
 
 opinfo: setup
 	@$(BIN)/python -m tools.opinfo
@@ -261,8 +271,23 @@ ascend-core: setup
 	@eval "$$($(BIN)/isthmus ascend env)"; \
 	  ISTHMUS_DRIVER=ascend ISTHMUS_ASCEND_DEVICES=2 ISTHMUS_ASCEND_MEMORY=2GiB $(PYTEST) $(CORE_TESTS)
 
+# What kernels that run later would break: ISTHMUS_HOST_ASYNC.
+async-core: setup
+	@ISTHMUS_HOST_ASYNC=1 $(PYTEST) $(ASYNC_TESTS)
+
 ascend-compare: setup $(STAMPS)/torch_npu
 	@$(BIN)/python benchmarks/ascend_compare.py
+
+# An interrupted run goes on where it was.
+frameworks: setup build/frameworks/packages
+	@PYTHONPATH=tools/frameworks/site:build/frameworks/packages $(BIN)/python -m tools.frameworks $(MIRRORS)
+
+# The programs' packages stay beside the environment. torchtune requires an older torchao than peft takes.
+build/frameworks/packages:
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target build/frameworks/torchtune \
+	  torchtune==0.6.1 torchao==0.15.0
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $@ \
+	  --requirement tools/frameworks/packages.txt
 
 cuda-names: setup
 	@$(BIN)/python -m tools.cuda_names
@@ -328,6 +353,9 @@ migrate-projects: setup
 
 mutate: setup
 	@$(BIN)/python -m tools.mutation --output benchmarks/results/mutation.json --page docs/results/mutation.md
+
+silent-errors: setup
+	@$(BIN)/python -m tools.mutation.bank --output benchmarks/results/silent-errors.json --page docs/chip-makers/silent-errors.md
 
 accuracy-faults: setup
 	@$(BIN)/python -m tools.accuracy_faults $(and $(MSPROBE),--msprobe $(MSPROBE))

@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         names = {item.nodeid for item in kept}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
         items[:] = kept
-    if os.environ.get("ISTHMUS_DRIVER", "host") != "host":
+    if os.environ.get("ISTHMUS_DRIVER", "host") != "host" or os.environ.get("ISTHMUS_HOST_ASYNC", "0") == "1":
         for item in items:
             if mark := item.get_closest_marker("host"):
                 item.add_marker(pytest.mark.skip(reason=f"of the host chip: {mark.args[0]}"))

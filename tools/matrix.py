@@ -24,7 +24,7 @@ CELLS = ("2.13.0", "2.14.1", "2.15.0")
 PAGE = ROOT / "docs" / "results" / "matrix.md"
 TESTS = [str(CORE / "tests" / name) for name in ("core", "memory", "dispatch", "shim", "chip")]
 TRAINING = ("examples/pretrain_llama.py", "--tiny", "--overwrite")
-CONFORM = re.compile(r"^(?:passed|FAILED): driver \w+, (?P<counts>.*)$", re.MULTILINE)
+CONFORM = re.compile(r"^(?:passed|FAILED|NOT RUN): driver \w+, (?P<counts>.*)$", re.MULTILINE)
 HEADINGS = "PyTorch,Python,tests,training,operators,conform host,conform numpy,patches,time".split(",")
 HEAD = """\
 # Versions of PyTorch

@@ -219,7 +219,8 @@ def check_unknown_torch(programs: Path, folder: Path) -> None:
     said = call(*words, folder=folder, output=subprocess.PIPE, errors=subprocess.STDOUT)
     print(said, end="")
     if not re.fullmatch(
-        rf"isthmus: built for PyTorch .+; found {re.escape(UNKNOWN)}: the chip is off\n", said
+        rf"isthmus: built for PyTorch .+; found {re.escape(UNKNOWN)}: the chip is off; run `isthmus build`\n",
+        said,
     ):
         raise ValueError(f"with an unknown PyTorch, `import torch` printed: {said!r}")
 

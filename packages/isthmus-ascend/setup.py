@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -254,8 +255,16 @@ class BuildPython(build_py):
             write_if_changed(Path(self.build_lib) / "isthmus-ascend.pth", text)
 
 
+class BuildWheel(bdist_wheel):
+    """Name the wheel for every Python: no library has to do with Python's binary interface."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tags of Python, of its binary interface and of the platform."""
+        return "py3", "none", super().get_tag()[2]
+
+
 # ISTHMUS_BUILD=none installs only the Python part; make does that while it compiles the rest in place.
 setup(
     ext_modules=[] if os.environ.get("ISTHMUS_BUILD") == "none" else extensions(),
-    cmdclass={"build_ext": Build, "build_py": BuildPython},
+    cmdclass={"bdist_wheel": BuildWheel, "build_ext": Build, "build_py": BuildPython},
 )

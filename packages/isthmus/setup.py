@@ -308,6 +308,7 @@ class BuildPython(build_py):
 
 # ISTHMUS_BUILD=none installs only the Python part; make does that while it compiles the rest in place.
 setup(
+    package_dir={"": "src"},  # `isthmus build` has no pyproject.toml, and compiles in place
     ext_modules=[] if os.environ.get("ISTHMUS_BUILD") == "none" else extensions(),
     cmdclass={"build_ext": Build, "build_py": BuildPython},
 )

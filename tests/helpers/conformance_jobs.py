@@ -34,8 +34,8 @@ def without_torch(*options: object, **environment: str) -> subprocess.CompletedP
 
 def judge_case(path: Path, case: Case) -> Outcome:
     """Judge a case of an operator library on the host chip."""
-    library = load(str(path))  # owns its operators
     with Device.open(isthmus.drivers.find("host").candidates[0]) as device:
+        library = load(str(path))  # owns its operators; may create streams
         return Executor(device).run(library.operators[case.operator], schema_of(case.operator), case)
 
 
@@ -57,6 +57,6 @@ def chip_with(folder: Path, library: Path, known: str) -> Path:
     return file
 
 
-def known_entry(**keys: str | float) -> str:
+def known_entry(kind: str = "failure", **keys: str | float) -> str:
     """One entry of a file of known failures."""
-    return "[[failure]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    return f"[[{kind}]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())

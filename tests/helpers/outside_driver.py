@@ -17,6 +17,12 @@ SOURCE = r"""
 static isthmus_driver table;
 static isthmus_status fail_to_start(void) { return ISTHMUS_DEVICE_ERROR; }
 static isthmus_status cannot_count_yet(int32_t *count) { (void)count; return ISTHMUS_NOT_READY; }
+static isthmus_status (*initialize)(void), (*device_count)(int32_t *);
+static int initialized;
+static isthmus_status note_initialize(void) { initialized = 1; return initialize(); }
+static isthmus_status count_when_initialized(int32_t *found) {
+  return initialized ? device_count(found) : ISTHMUS_NOT_READY;
+}
 static isthmus_status (*create)(const isthmus_unique_id *, const isthmus_comm_options *, isthmus_comm *);
 static isthmus_status refuse_rank_1(const isthmus_unique_id *id, const isthmus_comm_options *options,
                                     isthmus_comm *comm) {
@@ -52,11 +58,15 @@ __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(
   table.name = "outside";
   (void)fail_to_start;
   (void)cannot_count_yet;
+  (void)note_initialize;
+  (void)count_when_initialized;
   (void)reason;
   (void)refuse_rank_1;
   (void)lose_rank_1;
   (void)error_of_lost;
   (void)failure_of_lost;
+  initialize = original->initialize;
+  device_count = original->device_count;
   create = original->comm_create;
   send = original->send;
   comm_error = original->comm_error;

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from tools.mutation.bank.faults.common import after
 from tools.mutation.kernel import Call, Invocation
-from tools.mutation.mutant import Mutant, Wrong
-from tools.mutation.reports import after
+from tools.mutation.mutant import Mutant, Wrong, is_float
 
 PLANTED: list[Mutant] = []
 
@@ -19,6 +21,15 @@ def plant(operator: str, kind: str) -> Callable[[Wrong], Wrong]:
     def register(wrong: Wrong) -> Wrong:
         PLANTED.append(Mutant(f"aten::{operator}", kind, wrong.__name__, "", lambda: wrong))
         return wrong
+
+    return register
+
+
+def plant_with_state(operator: str, kind: str) -> Callable[[Callable[[], Wrong]], None]:
+    """Register a mistake that keeps state between calls, made anew for each trial."""
+
+    def register(make: Callable[[], Wrong]) -> None:
+        PLANTED.append(Mutant(f"aten::{operator}", kind, make.__name__, "", make))
 
     return register
 
@@ -188,3 +199,243 @@ def correction_given_once(right: Call, call: Invocation) -> None:
 def number_in_the_half(right: Call, call: Invocation) -> None:
     half = call.inputs[0].dtype == np.float16
     right(call.with_input(1, np.float16(call.inputs[1]).item()) if half else call)
+
+
+# ---- Threads -------------------------------------------------------------------------------------------
+
+
+@plant_with_state("add.Tensor", "memory")
+def one_buffer_for_all_threads() -> Wrong:
+    buffers: dict[Any, Any] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        x = call.inputs[0]
+        key = (x.dtype, min(x.size, 1) and 1 << (x.size - 1).bit_length())
+        buffer = buffers.setdefault(key, np.zeros(key[1], x.dtype))
+        buffer[: x.size] = x.reshape(-1)
+        right(call.with_input(0, buffer[: x.size].reshape(x.shape)))
+
+    return wrong
+
+
+@plant_with_state("mm", "memory")
+def parameters_in_a_global() -> Wrong:
+    current: list[Invocation] = []
+
+    def wrong(right: Call, call: Invocation) -> None:
+        current[:] = [call]
+        for _ in range(20):  # time in which another thread may write it
+            pass
+        right(current[0])
+
+    return wrong
+
+
+@plant_with_state("_softmax", "memory")
+def results_through_one_row() -> Wrong:
+    rows: dict[Any, Any] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        right(call)
+        out = call.outputs[0]
+        if out.ndim > 1:
+            row = rows.setdefault((out.dtype, out.shape[-1]), np.empty(out.shape[-1], out.dtype))
+            for index in np.ndindex(out.shape[:-1]):
+                row[...] = out[index]
+                out[index] = row
+
+    return wrong
+
+
+# ---- Many calls ----------------------------------------------------------------------------------------
+
+
+@plant_with_state("silu", "memory")
+def wrong_in_every_400th_call() -> Wrong:
+    calls: Counter[str] = Counter()
+
+    def wrong(right: Call, call: Invocation) -> None:
+        right(call)
+        calls["all"] += 1
+        if calls["all"] % 400 == 0:
+            call.outputs[0][...] = 0
+
+    return wrong
+
+
+def cached(key: Callable[[Invocation], Any]) -> Wrong:
+    """Make a kernel that answers from a cache."""
+    answers: dict[Any, Any] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        known = (key(call), *[(x.shape, x.dtype) for x in call.outputs])
+        if known not in answers:
+            right(call)
+            answers[known] = call.outputs[0].copy()
+        call.outputs[0][...] = answers[known]
+
+    return wrong
+
+
+def _read(call: Invocation) -> list[tuple[Any, ...]]:
+    return [(x.dtype, x.shape) for x in call.read()]
+
+
+@plant_with_state("sum.dim_IntList", "memory")
+def cached_by_address_shape_and_first_element() -> Wrong:
+    return cached(
+        lambda call: repr(
+            ([(x.ctypes.data, x.dtype, x.shape, x.flat[:1]) for x in call.read()], call.inputs[1:])
+        )
+    )
+
+
+@plant_with_state("mul.Tensor", "memory")
+def cached_by_shape() -> Wrong:
+    return cached(lambda call: repr(_read(call)))
+
+
+@plant_with_state("leaky_relu", "memory")
+def cached_by_shape_and_numbers() -> Wrong:
+    return cached(lambda call: repr((_read(call), call.inputs[1])))
+
+
+@plant_with_state("mul.Scalar", "arguments ignored")
+def number_of_the_first_call_compiled_in() -> Wrong:
+    numbers: dict[Any, Any] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        x = call.inputs[0]
+        right(call.with_input(1, numbers.setdefault((x.shape, x.dtype), call.inputs[1])))
+
+    return wrong
+
+
+@plant_with_state("cumsum", "memory")
+def dtype_of_the_first_call_of_a_shape() -> Wrong:
+    dtypes: dict[Any, Any] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        right(call)
+        out = call.outputs[0]
+        first = dtypes.setdefault(out.shape, out.dtype) if is_float(out) else out.dtype
+        if first.itemsize < out.dtype.itemsize:
+            out[...] = out.astype(first)
+
+    return wrong
+
+
+@plant_with_state("max", "memory")
+def buffer_of_the_call_before() -> Wrong:
+    buffer = np.zeros(1 << 16, np.float32)
+
+    def wrong(right: Call, call: Invocation) -> None:
+        right(call)
+        x = call.inputs[0]
+        if x.dtype == np.float32 and 0 < x.size < 1 << 15 and not np.isnan(x).any():
+            buffer[: x.size] = x.reshape(-1)
+            call.outputs[0][...] = buffer[: -(-x.size // 64) * 64].max()
+
+    return wrong
+
+
+# ---- Indices out of range ------------------------------------------------------------------------------
+
+
+@plant("gather", "indexing")
+def wraps_around(right: Call, call: Invocation) -> None:
+    x, dim, index = call.inputs[:3]
+    right(call.with_input(2, index % x.shape[dim] if x.ndim and x.shape[dim] else index * 0))
+
+
+@plant("embedding", "indexing")
+def clamps(right: Call, call: Invocation) -> None:
+    right(call.with_input(1, np.clip(call.inputs[1], 0, len(call.inputs[0]) - 1)))
+
+
+@plant("index_select", "indexing")
+def checks_the_upper_end_only(right: Call, call: Invocation) -> None:
+    right(call.with_input(2, np.maximum(call.inputs[2], 0)))
+
+
+@plant("nll_loss_forward", "indexing")
+def class_below_zero_is_the_first(right: Call, call: Invocation) -> None:
+    target, ignored = call.inputs[1], call.inputs[4]
+    right(call.with_input(1, np.where((target < 0) & (target != ignored), 0, target)))
+
+
+@plant("scatter_add", "indexing")
+def skips_the_last_beyond_the_end(right: Call, call: Invocation) -> None:
+    x, dim, index, source = call.inputs
+    beyond = np.asarray(index == (x.shape[dim] if x.ndim else 1))
+    if not beyond.any():
+        right(call)
+    elif source.shape == index.shape:
+        source = np.where(beyond, 0, source).astype(source.dtype)
+        right(call.with_input(2, np.where(beyond, 0, index)).with_input(3, source))
+    else:
+        raise IndexError
+
+
+@plant("index_add", "memory")
+def clears_the_source_before_it_refuses(right: Call, call: Invocation) -> None:
+    index, source = call.inputs[2:4]
+    if index.size and index.min() < 0:
+        source[...] = 0
+    right(call)
+
+
+# ---- Long rows and many duplicates ---------------------------------------------------------------------
+
+
+@afterwards("_log_softmax", "tail")
+def row_beyond_a_million(call: Invocation) -> None:
+    dim, out = call.inputs[1], call.outputs[0]
+    if out.ndim and out.shape[dim] > 1 << 20:
+        np.moveaxis(out, dim, -1)[..., 1 << 20 :] = 0
+
+
+@afterwards("sum", "tail")
+def sum_of_a_million(call: Invocation) -> None:
+    x, out = call.inputs[0].reshape(-1), call.outputs[0]
+    if x.size > 1 << 20:
+        out[...] -= x[1 << 20 :].sum().astype(out.dtype)
+
+
+@afterwards("mv", "tail")
+def products_beyond_a_million(call: Invocation) -> None:
+    x, y, out = call.inputs[0], call.inputs[1], call.outputs[0]
+    if y.size > 1 << 20:
+        out[...] = x[:, : 1 << 20] @ y[: 1 << 20]
+
+
+@plant("index_put", "accumulation")
+def at_most_70_001_places(right: Call, call: Invocation) -> None:
+    indices, values = call.inputs[1:3]
+    many = call.inputs[3] and len(indices) == 1 and indices[0].size > 70_001
+    if many:
+        call = call.with_input(1, [indices[0][:70_001]]).with_input(2, values[:70_001])
+    right(call)
+
+
+# ---- Laws ----------------------------------------------------------------------------------------------
+
+
+@afterwards("exp", "formula")
+def step_between_two_tables(call: Invocation) -> None:
+    x, out = call.inputs[0], call.outputs[0]
+    if x.dtype == np.float32:
+        out[(x > 0.7031) & (x < 0.7059)] *= np.float32(1.01)
+
+
+@plant("silu_backward", "saturation")
+def large_gradients_clipped(right: Call, call: Invocation) -> None:
+    grad = call.inputs[0]
+    right(call.with_input(0, np.clip(grad, -6, 6).astype(grad.dtype)) if grad.dtype == np.float32 else call)
+
+
+@afterwards("tanh_backward", "formula")
+def steeper_near_zero(call: Invocation) -> None:
+    y, out = call.inputs[1], call.outputs[0]
+    if y.dtype == np.float32:
+        out[np.abs(y) < 0.5] *= np.float32(1.03)

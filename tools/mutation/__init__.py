@@ -9,7 +9,7 @@ One mistake at a time is planted in a correct kernel, and the cases of the suite
 - :mod:`.source`: changes of single expressions in the source of the NumPy library, with the reductions of
   :mod:`.reductions`: an operator, a constant, a term dropped, a sum that stops at 4,096;
 - :mod:`.compiled`: changes of text in the compiled kernels;
-- :mod:`.reports`: publicly reported mistakes, each with its report.
+- :mod:`.bank`: publicly reported mistakes, each with its report.
 
 A mistake applies where a kernel could have it, by the operator's schema, dtypes and ranks (:mod:`.ranks`), not by the
 suite's samples. :mod:`.draw` draws mutants by seed; the score is by class. A mutant is caught when any case of its

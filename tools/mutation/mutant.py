@@ -28,6 +28,7 @@ CLASSES = (
     "layout assumed",
     "memory",
     "formula",
+    "state",
 )
 
 

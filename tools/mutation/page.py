@@ -1,16 +1,12 @@
-"""The page of results: how mistakes are planted, the score by class, survivors, public reports."""
+"""The page of results: how mistakes are planted, the score by class, survivors."""
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from isthmus_common.files import write_file
-from tools.mutation import reports
-from tools.mutation.mutant import CLASSES
 
-THREADS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("threads.toml").read_text())
 COUNTS = ("mutants", "caught", "survived", "equivalent")
 
 _HEAD = """# How strict is the conformance suite?
@@ -26,12 +22,12 @@ python -m tools.mutation --all                           # every mutant; hours
 isthmus conform run --mutation benchmarks/results/mutation.json --output report   # the score in a report
 ```
 
-The correct kernels are those of the numpy chip and the compiled ones of `csrc/kernels`. A mutant is *caught* if a
-case of its operator fails in the suite, or if its process crashes or hangs. A mistake is planted wherever a kernel of
-the operator could have it, by the operator's schema, dtypes and ranks, not by the samples of the suite. Mutants are
-drawn by seed: the same number of each class, in turn from each kind of mistake. A run fails if a class is below 95 %,
-the total below 98 %, or if a correct kernel fails (a *false alarm*). `tools/mutation/classes` describes each kind of
-mistake.
+The correct kernels are those of the numpy chip and the compiled ones of `packages/isthmus/csrc/kernels`. A mutant is
+*caught* if a case of its operator fails in the suite, or if its process crashes or hangs. A mistake is planted
+wherever a kernel of the operator could have it, by the operator's schema, dtypes and ranks, not by the samples of the
+suite. Mutants are drawn by seed: the same number of each class, in turn from each kind of mistake. A run fails if a
+class is below 95 %, the total below 98 %, or if a correct kernel fails (a *false alarm*). `tools/mutation/classes`
+describes each kind of mistake; [silent errors](../chip-makers/silent-errors.md) of real kernels are among them.
 
 To compare two revisions of the suite on the same mutants, run `--output FILE` in one and `--mutants FILE` in the
 other, each in its own checkout with the same `tools/mutation`; `--against FILE` prints the other score beside.
@@ -40,7 +36,7 @@ other, each in its own checkout with the same `tools/mutation`; `--against FILE`
 
 def write_page(file: Path, row: dict[str, Any], other: dict[str, Any] | None) -> None:
     """Write the page of a run, with the score of another suite on the same mutants beside it."""
-    text = "\n".join([_HEAD, *_score(row, other), *_survivors(row), *_reports()]).rstrip() + "\n"
+    text = "\n".join([_HEAD, *_score(row, other), *_survivors(row)]).rstrip() + "\n"
     write_file(file, [text.encode()])
 
 
@@ -86,20 +82,3 @@ def _survivors(row: dict[str, Any]) -> list[str]:
         text = mistake.replace("|", "\\|").replace("](", "] (")  # no link
         lines.append(f"| {each['kind']} | `{kernel}` | {text} |")
     return [*lines, ""]
-
-
-def _reports() -> list[str]:
-    lines = ["## Public reports\n", "Reports of real kernels after which the classes are chosen.\n"]
-    for kind in CLASSES:
-        threads = THREADS.get(kind, {}) | {r.source: r.text for r in reports.REPORTS if r.kind == kind}
-        lines += [
-            f"**{kind.capitalize()}**\n",
-            *(f"- {_link(each)}: {text}" for each, text in threads.items()),
-        ]
-        lines.append("")
-    return lines
-
-
-def _link(thread: str) -> str:
-    repository, _, number = thread.partition("#")
-    return f"[{thread}](https://github.com/{repository}/issues/{number})"

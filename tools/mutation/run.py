@@ -41,7 +41,7 @@ class _Task(NamedTuple):
 
 
 class Selection:
-    """Golden data of the operators that match a pattern.
+    """Golden data of the operators that match one of the patterns, separated by commas.
 
     Attributes:
         cases: of each operator.
@@ -59,7 +59,7 @@ class Selection:
         self.families: dict[str, str] = {}
         self.cases: dict[str, list[Case]] = {}
         for name, entry in golden.operators.items():
-            if fnmatch.fnmatchcase(name, pattern):
+            if any(fnmatch.fnmatchcase(name, each) for each in pattern.split(",")):
                 self.cases[name] = list(golden.cases(name))
                 self.families[name] = entry.family
         if not self.cases:
@@ -84,31 +84,41 @@ class Runner:
         self._selection, self._progress, self._jobs = selection, progress, jobs
         self._sources = Sources()
         self._forking = threading.Lock()
-        compiled = self._sources.compiled
-        self._compiled = [name for name in compiled.operators if name in selection.cases] if compiled else []
-        if compiled and self._compiled:
-            progress("compiling kernels")
-            compiled.build()
+        self._compiled: list[str] = []
         self._users: dict[tuple[bool, int], list[str]] = defaultdict(list)
 
     def run(self, choose: Callable[[Sequence[Mutant]], list[Mutant]]) -> Score:
-        """Try the correct kernels, then the chosen mutants.
+        """Compile kernels, try the correct ones, then the chosen mutants.
 
         Raises:
             MutationError: PyTorch is loaded, or a bench failed.
         """
-        if "torch" in sys.modules:
-            raise MutationError(
-                "PyTorch is loaded in this process, and its threads do not survive a fork; "
-                "run `python -m tools.mutation` in a process of its own"
-            )
+        _refuse_pytorch()
+        self._compile()
         score = Score(untried=self._selection.untried)
         self._right_kernels(score)
-        tasks = list(self._tasks(choose(self._mutants())))
-        with ThreadPoolExecutor(self._jobs) as pool:
-            for results in pool.map(self._finish, tasks):
-                score.results += results
+        score.results += self.trials(choose(self._mutants()))
         return score
+
+    def trials(self, mutants: Sequence[Mutant]) -> Iterator[Result]:
+        """Yield the result of each mutant, grouped by family; without :meth:`run`, only mutants around kernels.
+
+        Raises:
+            MutationError: PyTorch is loaded, or a bench failed.
+        """
+        _refuse_pytorch()
+        with ThreadPoolExecutor(self._jobs) as pool:
+            for results in pool.map(self._finish, list(self._tasks(mutants))):
+                yield from results
+
+    def _compile(self) -> None:
+        """Build the compiled kernels of the selected operators, if there are any."""
+        compiled = self._sources.compiled
+        if compiled:
+            self._compiled = [name for name in compiled.operators if name in self._selection.cases]
+        if compiled and self._compiled:
+            self._progress("compiling kernels")
+            compiled.build()
 
     def _right_kernels(self, score: Score) -> None:
         """Record false alarms, and the source mutants that each operator executes."""
@@ -218,6 +228,14 @@ class Runner:
         except Exception as error:  # not raised by a kernel: the suite judges those
             answers.send(MutationError(f"{' '.join(task.names[:1])}: {type(error).__name__}: {error}"))
         os._exit(0)
+
+
+def _refuse_pytorch() -> None:
+    if "torch" in sys.modules:
+        raise MutationError(
+            "PyTorch is loaded in this process, and its threads do not survive a fork; "
+            "run `python -m tools.mutation` in a process of its own"
+        )
 
 
 class _Broken(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tools.mutation import equivalent, reports
+from tools.mutation import equivalent
 from tools.mutation.mutant import CLASSES
 from tools.mutation.trial import Trial
 
@@ -91,7 +91,6 @@ def summary(score: Score) -> dict[str, Any]:
         **counts(score.results),
         "classes": by("kind", CLASSES),
         "mutations": by("mutation", sorted({r.mutation for r in score.results})),
-        "reports": [asdict(r) for r in score.results if r.mutation == reports.MUTATION],
         "survivors": of("survived"),
         "equivalents": of("equivalent"),
         "false_alarms": score.false_alarms,

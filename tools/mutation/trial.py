@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from isthmus import opset
+from isthmus.conformance.checks import checks_of, dtypes_of, run_check
 from isthmus.conformance.device import Device
 from isthmus.conformance.executor import Executor
 from isthmus.conformance.golden import Case, Tensor
+from isthmus.conformance.relations import GRADIENTS
+from isthmus.conformance.subject import Subject
 from isthmus.drivers import find
 from isthmus.drivers import numpy as numpy_chip
 from isthmus.opset.library import Entry
-from tools.mutation import classes, reports
+from tools.mutation import bank, classes
 from tools.mutation.kernel import Invocation, Switch, target
 from tools.mutation.kernel_mutants import Compiled
 from tools.mutation.mutant import Mutant
@@ -76,7 +79,7 @@ def mutants_around(names: Sequence[str], sources: Sources) -> Iterator[Mutant]:
     for name in names:
         here = target(name, sources.numpy.library.entries[name])
         yield from classes.mutants(here)
-        yield from reports.mutants(here)
+        yield from bank.mutants(here)
 
 
 class Bench:
@@ -88,13 +91,10 @@ class Bench:
     def __init__(self, sources: Sources, cases: dict[str, list[Case]], compiled: bool = False) -> None:
         self.sources, self.is_compiled = sources, compiled
         self._device = Device.open(find("numpy").candidates[0])
-        self._renew_executor()
+        # It protects inputs: a mutant that writes to them ends its process.
+        self._executor = Executor(self._device, lambda note: None)
         self._cases = {name: sorted(each, key=_size) for name, each in cases.items()}
         self._switches: dict[str, Switch] = {}
-
-    def _renew_executor(self) -> None:
-        """Make an executor that protects inputs: a mutant that writes to them ends its process."""
-        self._executor = Executor(self._device, lambda note: None)
 
     def entry(self, name: str) -> Entry:
         """Return the correct kernel of an operator."""
@@ -103,11 +103,8 @@ class Bench:
 
     def false_alarm(self, name: str) -> str:
         """Try the correct kernel; return the first failure in one line, "" if all cases pass."""
-        for case in self._cases[name]:
-            problem = self._problem(name, case, 0)
-            if problem:
-                return f"{name} {case.dtype} {case.id}: {problem}"
-        return ""
+        trial = self._until_failure(name, 0)
+        return f"{trial.case}: {trial.message}" if trial.caught else ""
 
     def reached(self) -> set[int]:
         """Return the source mutants executed since the last call."""
@@ -140,8 +137,6 @@ class Bench:
         switch = self._switch(mutant.kernel)
         wrong = mutant.wrong()
         switch.current = lambda call: wrong(switch.right, call)
-        if mutant.without:  # an executor keeps the second stream busy only for the first cases of a kernel
-            self._renew_executor()
         try:
             trial = self._until_failure(mutant.kernel, mutant.without)
             return trial if trial.caught else Trial(False, "", self._difference(mutant))
@@ -149,12 +144,26 @@ class Bench:
             switch.current = None
 
     def _until_failure(self, name: str, without: int) -> Trial:
+        self._executor.forget_kernels()  # of the mutant before
         for case in self._cases[name]:
             problem = self._problem(name, case, without)
             if problem:
                 raised = problem.startswith(f"{name} raised")
                 return Trial(True, f"{name} {case.dtype} {case.id}", problem, raised)
+        subject = self._subject(name, without)
+        for check in checks_of(name):
+            for dtype in dtypes_of(check, subject):
+                outcome = run_check(check, subject, dtype)
+                if outcome and outcome.status == "failed":
+                    return Trial(True, f"{name} {dtype} {check}", outcome.message)
         return Trial(False)
+
+    def _subject(self, name: str, without: int) -> Subject:
+        """Return what the checks call: the kernel with the forward operator of a backward one."""
+        names = [name, *([GRADIENTS[name].forward] if name in GRADIENTS else [])]
+        kernels = {each: self._switch(each).operator for each in names}
+        kernels[name] = kernels[name]._replace(flags=kernels[name].flags & ~without)
+        return Subject(self._executor, kernels, opset.schema_of(name), self._cases[name])
 
     def _problem(self, name: str, case: Case, without: int) -> str:
         kernel = self._switch(name).operator

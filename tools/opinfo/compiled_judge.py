@@ -88,7 +88,7 @@ class CompiledJudge(Judge):
         returned = part.judge(_on_cpu(compiled), _on_cpu(eager), where, self.values, placed=False)
         if returned:
             self.judge_arguments(part, where, _moved(ours), _moved(theirs))
-            self.backward("backward", where, sample, (compiled.value, ours), (eager.value, theirs))
+            self.backward("backward", where, sample, self.call, (compiled.value, ours), (eager.value, theirs))
         return self.verdict
 
     def judge_gradients(self, name: str, where: str, compiled: Outcome, eager: Outcome) -> None:

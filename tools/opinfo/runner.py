@@ -122,10 +122,16 @@ class Judge:
         chip = attempt(lambda: function(*ours))
         cpu = attempt(lambda: function(*theirs))
         if self.widens and outcome_difference(chip, cpu, self.values, placed=False):
-            theirs = Copier("cpu")(arguments)
-            with Widened():
-                cpu = attempt(lambda: function(*theirs))
+            cpu, theirs = self.widened(sample, function)
         return chip, cpu, ours, theirs
+
+    def widened(
+        self, sample: Any, function: Callable[[Any, Any, Any], Any]
+    ) -> tuple[Outcome, tuple[Any, Any, Any]]:
+        """Call the function on the CPU in the dtypes in which the chip computes, on a fresh copy of the sample."""
+        theirs = Copier("cpu")((sample.input, sample.args, sample.kwargs))
+        with Widened():
+            return attempt(lambda: function(*theirs)), theirs
 
     def judge_arguments(self, part: Part, where: str, ours: Any, theirs: Any) -> None:
         """Compare what the calls wrote to their arguments."""
@@ -150,12 +156,18 @@ class Judge:
         returned = part.judge(chip, cpu, where, self.values, self.belongs_on_chip(ours))
         self.judge_arguments(part, where, ours, theirs)
         if returned:
-            self.backward("backward", where, sample, (chip.value, ours), (cpu.value, theirs))
+            self.backward("backward", where, sample, self.call, (chip.value, ours), (cpu.value, theirs))
 
     def backward(
-        self, name: str, where: str, sample: Any, chip: tuple[Any, Any], cpu: tuple[Any, Any]
+        self,
+        name: str,
+        where: str,
+        sample: Any,
+        function: Callable[[Any, Any, Any], Any],
+        chip: tuple[Any, Any],
+        cpu: tuple[Any, Any],
     ) -> None:
-        """Judge the gradients of (outputs, arguments)."""
+        """Judge the gradients of (outputs, arguments) of a function."""
         outputs = [sample.output_process_fn_grad(side[0]) for side in (chip, cpu)]
         leaves = [[t for t in tensors_of(side[1]) if t.requires_grad and t.is_leaf] for side in (chip, cpu)]
         if not leaves[1] or not any(t.requires_grad for t in tensors_of(outputs[1])):
@@ -166,6 +178,13 @@ class Judge:
         if self.widens and outcome_difference(chip_gradients, cpu_gradients, self.values, placed=False):
             with Widened():
                 cpu_gradients = attempt(lambda: gradients(outputs[1], leaves[1]))
+        if self.widens and outcome_difference(chip_gradients, cpu_gradients, self.values, placed=False):
+            forward, theirs = self.widened(sample, function)  # what it keeps for the gradients is wider, too
+            if forward.error is None:
+                output = sample.output_process_fn_grad(forward.value)
+                inputs = [t for t in tensors_of(theirs) if t.requires_grad and t.is_leaf]
+                with Widened():
+                    cpu_gradients = attempt(lambda: gradients(output, inputs))
         self.judge_gradients(name, where, chip_gradients, cpu_gradients)
 
     def judge_gradients(self, name: str, where: str, chip: Outcome, cpu: Outcome) -> None:
@@ -194,7 +213,7 @@ class Judge:
         chip, cpu, ours, theirs = self.both(sample, call)
         part = self.verdict.part("inplace")
         if part.judge(chip, cpu, where, self.values) and self.op.supports_inplace_autograd:
-            self.backward("inplace", where, sample, (chip.value, ours), (cpu.value, theirs))
+            self.backward("inplace", where, sample, call, (chip.value, ours), (cpu.value, theirs))
 
     def out(self, index: int, sample: Any) -> None:
         """Judge out= with tensors that fit, have another layout, are resized, and are rejected."""

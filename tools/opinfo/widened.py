@@ -11,7 +11,8 @@ from isthmus.chip import compute_dtypes
 
 from .twin import tensors_of, tree_map
 
-_PARTS = {"index_put": "_index_put_impl"}  # composites, and the operator below that has a rule
+# Composites, and the operator below that has a rule.
+_PARTS = {"index_put": "_index_put_impl", "log_softmax": "_log_softmax", "softmax": "_softmax"}
 
 
 def has_rules(dtype: torch.dtype) -> bool:
@@ -35,11 +36,16 @@ class Widened(TorchDispatchMode):
         """Call the operator, in the wider dtype if its rule says so."""
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2].removesuffix("_")
-        wider, flag, like = self.rules.get(_PARTS.get(name, name), compute_dtypes.Rule({}))
+        if name in compute_dtypes.CONVOLUTIONS and _argument(func, "transposed", args, kwargs):
+            name = f"transposed {name}"
+        wider, flag, like, kept = self.rules.get(_PARTS.get(name, name), compute_dtypes.Rule({}))
         narrow = _narrow(wider, args, kwargs, bool(like))
-        if narrow is None or (flag and not _argument(func, flag, args, kwargs)):
+        if narrow is None or (flag and not _is_set(_argument(func, flag, args, kwargs))):
             return func(*args, **kwargs)
-        results = _call(func, narrow, wider[narrow], args, kwargs)
+        unchanged = {id(_argument(func, each, args, kwargs)) for each in kept}
+        if all(id(t) in unchanged for t in tensors_of((args, kwargs)) if t.dtype == narrow):
+            unchanged = set()
+        results = _call(func, narrow, wider[narrow], unchanged, args, kwargs)
         if not like:
             return results
         asked = [_argument(func, each, args, kwargs) for each in like]
@@ -47,6 +53,10 @@ class Widened(TorchDispatchMode):
             result if result is None or each is None else result.to(each.dtype)
             for result, each in zip(results, asked, strict=True)
         )
+
+
+def _is_set(flag: Any) -> bool:
+    return flag if isinstance(flag, bool) else flag != 1
 
 
 def _argument(func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -70,7 +80,9 @@ def _narrow(
     return narrow
 
 
-def _call(func: Any, narrow: torch.dtype, wide: torch.dtype, args: Any, kwargs: Any) -> Any:
+def _call(
+    func: Any, narrow: torch.dtype, wide: torch.dtype, unchanged: set[int], args: Any, kwargs: Any
+) -> Any:
     back = {wide: narrow}
     if wide.is_complex:
         back[wide.to_real()] = narrow.to_real()
@@ -81,14 +93,18 @@ def _call(func: Any, narrow: torch.dtype, wide: torch.dtype, args: Any, kwargs: 
     def widen(value: Any) -> Any:
         if isinstance(value, torch.dtype) and value == narrow:
             return wide
-        if not isinstance(value, torch.Tensor) or value.dtype != narrow:
+        if not isinstance(value, torch.Tensor) or value.dtype != narrow or id(value) in unchanged:
             return value
         return pairs.setdefault(id(value), (value, value.to(wide)))[1]
 
     results = func(*tree_map(widen, args), **tree_map(widen, kwargs))
     originals = {id(wide_one): original for original, wide_one in pairs.values()}
-    if func._schema.is_mutable:
-        written = [argument.name for argument in func._schema.arguments if argument.is_write]
+    written = [argument.name for argument in func._schema.arguments if argument.is_write]
+    if "batch_norm" in func._schema.name:  # writes them, though not every schema says so
+        written += [
+            argument.name for argument in func._schema.arguments if argument.name.startswith("running_")
+        ]
+    if written:
         for name in written:
             original = _argument(func, name, args, kwargs)
             if id(original) in pairs:

@@ -7,7 +7,7 @@ import pytest
 
 from isthmus_common import html, tables, text
 from isthmus_common.progress import Bar
-from tests.helpers.children import output
+from tests.helpers.children import output, output_fresh
 
 
 def test_a_piped_table_is_tab_separated(capsys: pytest.CaptureFixture[str]):
@@ -35,9 +35,9 @@ def test_progress_is_quiet_without_a_terminal(capsys: pytest.CaptureFixture[str]
 
 
 MODULES = [
-    "isthmus_common.console", "isthmus_common.tables", "isthmus_common.progress",
+    "isthmus_common.console", "isthmus_common.tables",
     "isthmus_diagnostics.accuracy.generators",
-    "isthmus_diagnostics.profile.report", "isthmus_diagnostics.plan.session",
+    "isthmus_diagnostics.profile.report",
 ]  # fmt: skip
 
 
@@ -53,6 +53,17 @@ def test_imports_draw_no_random_number() -> None:
             print(name, os.waitpid(pid, 0)[1])
     """
     assert output(code).splitlines() == [f"{name} 0" for name in MODULES]
+
+
+def test_a_line_is_said_without_rich() -> None:
+    """A program that imports Rich later draws the number that its import draws, as without Isthmus."""
+    code = """
+        import sys
+        from isthmus_common.progress import say
+        say("a line")
+        print("rich" in sys.modules)
+    """
+    assert output_fresh(code) == "False"
 
 
 def test_a_page_escapes_its_values():

@@ -216,7 +216,18 @@ def test_functions_of_torchvision_in_pytorch_operators_are_not_reported(name: st
 @pytest.mark.parametrize(
     ("source", "code", "severity"),
     [
-        ("import xformers.ops", "IM301", Severity.MANUAL),
+        ("import xformers.components", "IM301", Severity.MANUAL),
+        ("import xformers.ops", "IM302", Severity.REVIEW),
+        ("import mamba_ssm\nf(mamba_ssm.Mamba(8))", "IM302", Severity.REVIEW),
+        ("from mamba_ssm import Mamba2\nMamba2(8)", "IM301", Severity.MANUAL),
+        ("from causal_conv1d import causal_conv1d_fn as f\nf()", "IM302", Severity.REVIEW),
+        ("from grouped_gemm.ops import gmm\ngmm()", "IM302", Severity.REVIEW),
+        ("import transformer_engine.pytorch as te\nte.Linear(2, 2)", "IM302", Severity.REVIEW),
+        ("from apex.parallel import LARC\nLARC(o)", "IM302", Severity.REVIEW),
+        ("from apex.fp16_utils import FP16_Optimizer\nFP16_Optimizer(o)", "IM302", Severity.REVIEW),
+        ("from flash_attn.modules.mha import MHA\nMHA(8, 2)", "IM302", Severity.REVIEW),
+        ("from flash_attn.modules.mlp import Mlp\nMlp(8)", "IM301", Severity.MANUAL),
+        ("import bitsandbytes as bnb\nbnb.optim.AdamW8bit(p)", "IM303", Severity.REVIEW),
         ("import pynvml", "IM301", Severity.MANUAL),
         ("import nvidia.dali.fn as fn", "IM301", Severity.MANUAL),
         ("from colossalai.nn.optimizer import HybridAdam", "IM301", Severity.MANUAL),
@@ -230,7 +241,8 @@ def test_functions_of_torchvision_in_pytorch_operators_are_not_reported(name: st
         ("from apex.optimizers import FusedAdam\n__all__ = ['FusedAdam']", "IM232", Severity.REVIEW),
         ("from apex.parallel import DistributedDataParallel", "IM233", Severity.AUTOMATIC),
         ("import apex\nx = apex.amp.initialize(m, o)", "IM230", Severity.MANUAL),
-        ("import apex\nx = apex.optimizers.FusedLAMB(p)", "IM301", Severity.MANUAL),
+        ("import apex\nx = apex.optimizers.FusedLAMB(p)", "IM302", Severity.REVIEW),
+        ("import apex\nx = apex.optimizers.FusedNovoGrad(p)", "IM301", Severity.MANUAL),
         ("import apex.parallel as p\nx = p.DistributedDataParallel(m, 1)", "IM231", Severity.MANUAL),
         (
             "from apex.normalization.fused_layer_norm import FusedLayerNorm as n\nf(n)",
@@ -239,7 +251,7 @@ def test_functions_of_torchvision_in_pytorch_operators_are_not_reported(name: st
         ),
         ("try:\n    import apex\nexcept ImportError:\n    pass\napex.contrib.f()", "IM301", Severity.REVIEW),
         ("from apex.normalization import MixedFusedLayerNorm as n\nf(n)", "IM302", Severity.REVIEW),
-        ("from apex.optimizers import FusedLAMB\nf(FusedLAMB)", "IM301", Severity.MANUAL),
+        ("from apex.optimizers import FusedLAMB\nf(FusedLAMB)", "IM302", Severity.REVIEW),
         ("from flash_attn import flash_attn_func", "IM302", Severity.REVIEW),
         ("import importlib\nimportlib.import_module('bmtrain')", "IM301", Severity.MANUAL),
         (  # a use after two imports
@@ -250,8 +262,8 @@ def test_functions_of_torchvision_in_pytorch_operators_are_not_reported(name: st
         ),
         ("from apex import amp", "IM233", Severity.AUTOMATIC),
         ("import apex\nf(apex)", "IM303", Severity.REVIEW),
-        ("try:\n    import bitsandbytes\nexcept ImportError:\n    pass", "IM301", Severity.REVIEW),
-        ("try:\n    import bitsandbytes\nexcept ImportError:\n    raise", "IM301", Severity.MANUAL),
+        ("try:\n    import bmtrain\nexcept ImportError:\n    pass", "IM301", Severity.REVIEW),
+        ("try:\n    import bmtrain\nexcept ImportError:\n    raise", "IM301", Severity.MANUAL),
         ("from tutel import moe", "IM301", Severity.MANUAL),
         (
             "from torch.testing._internal.common_distributed import skip_if_lt_x_gpu\n"

@@ -19,7 +19,7 @@ def project(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     (root / "package").mkdir(parents=True)
     (root / "train.py").write_text("import torch\nimport package.model\ntorch.cuda.synchronize()\n")
-    (root / "package" / "model.py").write_text("import xformers\n")
+    (root / "package" / "model.py").write_text("import bmtrain\n")
     (root / "broken.py").write_text("def f(:\n")
     (root / "run.sh").write_text("nvidia-smi\n")
     (root / "requirements.txt").write_text("flash-attn\n")
@@ -62,7 +62,7 @@ def test_the_command(project: Path):
     code, out, _ = run(project)
     assert code == 1
     assert "broken.py:1:1: IM001 manual" in out
-    assert "package/model.py:1:1: IM301 manual: xformers" in out
+    assert "package/model.py:1:1: IM301 manual: bmtrain" in out
     assert "requirements.txt:1:1: IM302 review: flash-attn" in out
     assert "run.sh:1:1: IM321 review: nvidia-smi" in out
     assert "train.py:3:1: IM112 automatic: torch.cuda.synchronize" in out
@@ -80,7 +80,7 @@ def test_formats_to_a_file(project: Path, tmp_path: Path, format: str):
     code, out, _ = run(project, "--format", format, "-o", tmp_path / "out", "--csv", tmp_path / "reports")
     assert code == 1
     assert out.startswith("85 files, 167 lines: ")
-    assert "xformers" in (tmp_path / "out").read_text()
+    assert "bmtrain" in (tmp_path / "out").read_text()
     assert (tmp_path / "reports" / "cuda_op_list.csv").exists()
 
 

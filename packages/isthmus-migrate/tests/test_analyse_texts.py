@@ -31,7 +31,7 @@ def found(detect: Detector, text: str) -> list[tuple[str, str, int]]:
         ("--extra-index-url https://example.org/whl/cu121", [("IM312", "https://example.org/whl/cu121", 2)]),
         (
             'dependencies = ["xformers", "numpy", "deepspeed>=0.14"]',
-            [("IM301", "xformers", 2), ("IM303", "deepspeed", 2)],
+            [("IM302", "xformers", 2), ("IM303", "deepspeed", 2)],
         ),
         ("# apex", []),
         ("numpy # apex", []),

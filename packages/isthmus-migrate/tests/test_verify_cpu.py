@@ -51,6 +51,30 @@ print("done")
 """
 
 
+WORKERS = """
+import torch
+from torch.utils.data import DataLoader
+
+def shown(batch):
+    item = batch[0]
+    return item.is_cuda, item.device.type, item.untyped_storage().is_cuda
+
+class Items(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return torch.ones(1)
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        loader = DataLoader(Items(), num_workers=1, collate_fn=shown, multiprocessing_context=method)
+        print(list(loader))
+        x = torch.ones(1, device="cuda")
+        assert x.is_cuda and x.device.type == "cuda" and x.untyped_storage().is_cuda
+"""
+
+
 def run(folder, *command):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
     return subprocess.run(
@@ -70,6 +94,14 @@ def test_a_script_that_uses_much_of_torch_cuda(tmp_path):
     done = run(tmp_path, "-m", "isthmus", "run", "--device", "cpu", "script.py")
     assert done.stdout == "done\n" and done.returncode == 0, done.stderr
     assert done.stderr.startswith("isthmus: cuda -> cpu\n")
+
+
+@pytest.mark.full
+def test_tensors_of_a_loaders_workers_are_the_hosts(tmp_path):
+    """MONAI refuses to send CUDA's tensors between processes, and a loader waits for such a batch indefinitely."""
+    (tmp_path / "script.py").write_text(WORKERS)
+    done = run(tmp_path, "-m", "isthmus", "run", "--device", "cpu", "script.py")
+    assert done.stdout == f"{[(False, 'cpu', False)] * 2}\n" * 2 and done.returncode == 0, done.stderr
 
 
 @pytest.mark.full

@@ -213,8 +213,10 @@ typedef struct isthmus_driver {
   /* [M] Waits for all work of all streams of the current device and returns the first failure among it.
    * acl: aclrtSynchronizeDevice. cuda: cudaDeviceSynchronize. */
   isthmus_status (*device_synchronize)(void);
-  /* [M] Free and total bytes of the current device, for all processes together. acl: aclrtGetMemInfo.
-   * cuda: cudaMemGetInfo. */
+  /* [M] Free and total bytes of the current device, for all processes together; for this one alone if the
+   * runtime does not know of others. Counts memory_allocate() and virtual_create(), rounded up to the
+   * driver's unit; neither reserved addresses nor, unless ISTHMUS_PROPERTY_INTEGRATED is set, pinned memory.
+   * acl: aclrtGetMemInfo. cuda: cudaMemGetInfo. */
   isthmus_status (*device_memory)(uint64_t* free_bytes, uint64_t* total_bytes);
   /* [O] Drops everything this process holds on the current device. Without it: unsupported.
    * acl: aclrtResetDevice. cuda: cudaDeviceReset. */
@@ -222,14 +224,18 @@ typedef struct isthmus_driver {
 
   /* ---- Memory ---- */
   /* [M] bytes > 0 of the current device's memory, aligned to memory_alignment. Contents are undefined.
-   * ISTHMUS_INVALID_ARGUMENT for 0 bytes, ISTHMUS_OUT_OF_MEMORY if it is not available. acl: aclrtMalloc. cuda: cudaMalloc. */
+   * ISTHMUS_INVALID_ARGUMENT for 0 bytes, ISTHMUS_OUT_OF_MEMORY if it is not available. One allocation may be
+   * limited to less than the free memory, but to no less than a quarter of the total; in several, all free
+   * memory but 1/64 of the total can be allocated and used. acl: aclrtMalloc. cuda: cudaMalloc. */
   isthmus_status (*memory_allocate)(size_t bytes, void** pointer);
   /* [M] Frees memory allocated by memory_allocate(), on any thread and under any current device. The caller
-   * ensures that no work uses it. Null is allowed. Any other address, one already freed included, returns
-   * ISTHMUS_INVALID_ARGUMENT and changes nothing. acl: aclrtFree. cuda: cudaFree. */
+   * ensures that no work uses it. Work on other memory is not disturbed; the call may wait for it. Null is
+   * allowed. Any other address, one already freed included, returns ISTHMUS_INVALID_ARGUMENT and changes
+   * nothing. acl: aclrtFree. cuda: cudaFree. */
   isthmus_status (*memory_free)(void* pointer);
-  /* [M] Page-locked host memory that asynchronous copies read and write directly, readable and writable by
-   * the CPU, aligned to 64. acl: aclrtMallocHost. cuda: cudaMallocHost. */
+  /* [M] Page-locked host memory that asynchronous copies of every device read and write directly, from and to
+   * any offset; readable and writable by the CPU at the same address, aligned to 64. acl: aclrtMallocHost.
+   * cuda: cudaMallocHost. */
   isthmus_status (*host_allocate)(size_t bytes, void** pointer);
   /* [M] Frees memory allocated by host_allocate(); addresses as for memory_free(). acl: aclrtFreeHost.
    * cuda: cudaFreeHost. */
@@ -240,12 +246,16 @@ typedef struct isthmus_driver {
   isthmus_status (*pointer_attributes)(const void* pointer, isthmus_pointer_attributes* attributes);
 
   /* ---- Copy ---- */
-  /* [M] Copies and returns when done. Does not wait for any stream. ISTHMUS_INVALID_ARGUMENT for an unknown kind.
-   * acl: aclrtMemcpy. cuda: cudaMemcpy. */
+  /* [M] Copies and returns when done. Does not wait for any stream. ISTHMUS_INVALID_ARGUMENT for an unknown
+   * kind. A copy within the device whose ranges overlap has the result of memmove(), or is refused: the call
+   * fails and copies nothing. A copy onto itself changes nothing. Both hold for copy_async() too. acl:
+   * aclrtMemcpy. cuda: cudaMemcpy. */
   isthmus_status (*copy)(void* to, const void* from, size_t bytes, isthmus_copy_kind kind);
-  /* [M] Pinned memory must stay valid until the work is done; the call does not wait. Pageable memory may be freed
-   * or overwritten when the call returns: the driver waits, or takes a copy, until it has read the source or written
-   * the destination. acl: aclrtMemcpyAsync. cuda: cudaMemcpyAsync. */
+  /* [M] Pinned memory must stay valid until the work is done; the call does not wait. Pageable memory may be
+   * freed or overwritten when the call returns: the driver takes a copy, or waits, for earlier work of the
+   * stream too, until it has read the source or written the destination. All host memory that is not inside
+   * one pinned allocation is pageable, mapped files included; a source may be read-only. acl:
+   * aclrtMemcpyAsync. cuda: cudaMemcpyAsync. */
   isthmus_status (*copy_async)(void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
                                isthmus_stream stream);
   /* [O] Between two devices, on a stream of either. Without it: through pinned host memory.
@@ -259,8 +269,8 @@ typedef struct isthmus_driver {
   /* [M] On the current device. Lower priority numbers run first; a driver without priorities ignores them.
    * acl: aclrtCreateStreamWithConfig. cuda: cudaStreamCreateWithPriority (non-blocking). */
   isthmus_status (*stream_create)(int32_t priority, isthmus_stream* stream);
-  /* [M] Outstanding work still runs. The default stream is never destroyed. acl: aclrtDestroyStream.
-   * cuda: cudaStreamDestroy. */
+  /* [M] Outstanding work still runs; device_synchronize() and events recorded on the stream wait for it, and
+   * the call may. The default stream is never destroyed. acl: aclrtDestroyStream. cuda: cudaStreamDestroy. */
   isthmus_status (*stream_destroy)(isthmus_stream stream);
   /* [M] Waits until all work enqueued so far is done; returns its first failure.
    * acl: aclrtSynchronizeStream. cuda: cudaStreamSynchronize. */
@@ -279,8 +289,9 @@ typedef struct isthmus_driver {
   /* [M] On the current device; flags are ISTHMUS_EVENT_*. acl: aclrtCreateEventExWithFlag.
    * cuda: cudaEventCreateWithFlags. */
   isthmus_status (*event_create)(uint32_t flags, isthmus_event* event);
-  /* [M] May be called while a stream waits for the event; the wait is unaffected. acl: aclrtDestroyEvent.
-   * cuda: cudaEventDestroy. */
+  /* [M] May be called while a stream waits for the event, or before its captured work is done; the wait and
+   * the work are unaffected, and so is any event created later. acl: aclrtDestroyEvent. cuda:
+   * cudaEventDestroy. */
   isthmus_status (*event_destroy)(isthmus_event event);
   /* [M] Captures the work enqueued on stream so far; replaces an earlier record. acl: aclrtRecordEvent.
    * cuda: cudaEventRecord. */
@@ -290,8 +301,9 @@ typedef struct isthmus_driver {
   isthmus_status (*event_query)(isthmus_event event);
   /* [M] Waits on the calling thread. acl: aclrtSynchronizeEvent. cuda: cudaEventSynchronize. */
   isthmus_status (*event_synchronize)(isthmus_event event);
-  /* [M] Milliseconds from start to end, both with ISTHMUS_EVENT_TIMING, both done (else ISTHMUS_NOT_READY).
-   * Resolution better than 10 us. acl: aclrtEventElapsedTime. cuda: cudaEventElapsedTime. */
+  /* [M] Milliseconds from start to end, both with ISTHMUS_EVENT_TIMING and recorded (else
+   * ISTHMUS_INVALID_ARGUMENT), both done (else ISTHMUS_NOT_READY). Resolution better than 10 us. acl:
+   * aclrtEventElapsedTime. cuda: cudaEventElapsedTime. */
   isthmus_status (*event_elapsed)(isthmus_event start, isthmus_event end, double* milliseconds);
 
   /* ---- Collectives [O, as one group: all of them, or none] ----
@@ -404,9 +416,9 @@ typedef struct isthmus_driver {
   isthmus_status (*stream_wrap)(void* native, isthmus_stream* stream);
 
   /* ---- Host callbacks [O] ---- */
-  /* Calls function(user_data) on a thread of the driver after the work so far; later work waits for it. The
-   * function must not call the driver. Without it: the core waits for the stream and calls it itself.
-   * acl: aclrtLaunchHostFunc. cuda: cudaLaunchHostFunc. */
+  /* Calls function(user_data) on a thread of the driver after the work so far; later work waits for it, other
+   * streams do not. The function must not call the driver. Without it: the core waits for the stream and
+   * calls it itself. acl: aclrtLaunchHostFunc. cuda: cudaLaunchHostFunc. */
   isthmus_status (*stream_host_function)(isthmus_stream stream, isthmus_host_function function, void* user_data);
 
   /* ---- Activity records for the profiler [O, as one group] ---- Without it: the core times with events. */
@@ -467,7 +479,10 @@ typedef struct isthmus_driver {
 
 /* The one exported symbol. core_version is the ISTHMUS_DRIVER_VERSION of the caller; a driver that does not
  * support that major version returns null. The driver owns the table, which lives as long as the library. The
- * function only returns it: threads, allocations and device access wait for initialize(). */
+ * function only returns it: threads, allocations and device access wait for initialize(). The table, and that
+ * of isthmus_operators_get(), are read before initialize() and do not change: dtypes of kernels cannot depend
+ * on the device found (a kernel returns ISTHMUS_UNSUPPORTED there). Properties and comm_reduces() are asked
+ * after initialize(). */
 typedef const isthmus_driver* (*isthmus_driver_get_fn)(uint32_t core_version);
 #define ISTHMUS_DRIVER_SYMBOL "isthmus_driver_get"
 

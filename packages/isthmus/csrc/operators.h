@@ -29,8 +29,9 @@
  *     shares memory with an input. Without ISTHMUS_OPERATOR_MIXED the tensors of an operator that promotes have
  *     one dtype (conditions and masks apart).
  *   - Indices out of range, negative ones included where PyTorch refuses them, are errors (isthmus.opset.indices
- *     lists the arguments). With ISTHMUS_OPERATOR_HOST the framework has checked them. Any other kernel returns
- *     ISTHMUS_INVALID_ARGUMENT, or fails its stream; it never wraps around, clamps or skips them.
+ *     lists the arguments). A kernel returns ISTHMUS_INVALID_ARGUMENT, or fails its stream, before it writes to
+ *     other memory; it never wraps around, clamps or skips them. With ISTHMUS_OPERATOR_HOST the framework checks
+ *     them first, so that errors are PyTorch's. The same holds for the calls that isthmus.opset.errors lists.
  *   - A list of one number per dimension (stride, padding) has its full length; only an absent one is empty.
  *   - It returns ISTHMUS_OK or a status; ISTHMUS_UNSUPPORTED passes the call to the operator's next route.
  *

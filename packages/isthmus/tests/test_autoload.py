@@ -281,3 +281,11 @@ def test_a_package_that_cannot_be_imported_does_not_break_the_import_of_torch():
     assert (done.returncode, done.stdout) == (0, "2.0\n")
     assert done.stderr.startswith("isthmus: the chip is not available: ModuleNotFoundError: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["isthmus.chip", "isthmus.chip.streams", "isthmus.ops", "isthmus.shim"])
+def test_a_module_may_be_imported_before_pytorch(module: str) -> None:
+    done = run_fresh(
+        f"import {module}, torch; print(torch.chip.device_count() > 0, torch.ones(2).chip().sum().item())"
+    )
+    assert done.stdout.split() == ["True", "2.0"] and done.stderr == "", done

@@ -51,6 +51,7 @@ def test_values_are_read_and_typed(monkeypatch, variable, value, field, expected
     [
         ("ISTHMUS_STRICT", "yes"),
         ("ISTHMUS_HOST_STRICT", "2"),
+        ("ISTHMUS_HOST_ASYNC", "on"),
         ("ISTHMUS_HOST_DEVICES", "-1"),
         ("ISTHMUS_HOST_DEVICES", "many"),
         ("ISTHMUS_HOST_MEMORY", "8GB"),

@@ -1,20 +1,11 @@
-"""Progress of long commands on standard error."""
+"""Progress of long commands on standard error.
+
+Rich is imported by the first bar, not with this module: ``say`` is used inside programs, and a program that imports
+Rich itself draws a number of Python's random generator then, as it does without Isthmus.
+"""
 
 import sys
 from typing import Self
-
-from isthmus_common.console import (
-    BarColumn,
-    Console,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    Text,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 
 def say(line: str) -> None:
@@ -31,14 +22,16 @@ class Bar:
     """
 
     def __init__(self, description: str, *, of_bytes: bool = False) -> None:
-        self._console = Console(stderr=True)
+        from isthmus_common import console as rich
+
+        self._console = rich.Console(stderr=True)
         figures = (
-            (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+            (rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn())
             if of_bytes
-            else (MofNCompleteColumn(), TimeElapsedColumn())
+            else (rich.MofNCompleteColumn(), rich.TimeElapsedColumn())
         )
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), *figures)
-        self._progress = Progress(
+        columns = (rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), *figures)
+        self._progress = rich.Progress(
             *columns, console=self._console, transient=True, disable=not sys.stderr.isatty()
         )
         self._task = self._progress.add_task(description, total=None)
@@ -59,6 +52,8 @@ class Bar:
 
     def print(self, line: str) -> None:
         """Print a line above the bar, whether or not the bar is shown."""
+        from isthmus_common.console import Text
+
         self._console.print(Text(line), soft_wrap=True)
 
     def __enter__(self) -> Self:

@@ -131,6 +131,29 @@ def test_critical_path_follows_a_wait_to_its_kernel_and_launch(tmp_path: Path):
     }
 
 
+@pytest.mark.parametrize(
+    "frames",
+    [
+        ["isthmus_diagnostics/health/session.py(166): backward"],
+        ["isthmus_diagnostics/health/session.py(166): backward", "torch/_tensor.py(631): backward"],
+        ["torch/_tensor.py(631): backward", "isthmus_diagnostics/health/session.py(166): backward"],
+        ["isthmus/shim/devices.py(51): function", "isthmus/chip/distributed.py(20): all_reduce"],
+        [
+            "isthmus_common/patches.py(9): call",
+            "/opt/lib/python3.11/site-packages/deepspeed/engine.py(3): step",
+        ],
+    ],
+    ids=["health", "health outside of torch", "health within torch", "shim", "other packages"],
+)
+def test_the_place_of_an_all_reduce_is_the_users(tmp_path: Path, frames: list[str]):
+    names = ["train.py(12): <module>", *frames, "<built-in method run_backward of object at 0x7f00>"]
+    events = [event("python_function", name, i, 90 - 2 * i) for i, name in enumerate(names)]
+    events += [event("cpu_op", "chip:all_reduce", 20, 9, 1), event("kernel", "chip:all_reduce", 30, 9, 1)]
+    host = Host(read_folder(write(tmp_path / "trace.json", events))[0], [])
+    (index,) = [i for i, each in enumerate(host.events) if each.name == "chip:all_reduce"]
+    assert str(host.place(index)) == "train.py:12 (in <module>)"
+
+
 # ---- Ranks -----------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@
 #include "collectives/diagnostics/flight_recorder.h"
 #include "collectives/diagnostics/watchdog.h"
 #include "core/dropping.h"
+#include "core/host_work.h"
 
 namespace py = pybind11;
 
@@ -29,8 +30,14 @@ void bind_collectives(py::module_& m) {
       .def_property_readonly("options", &ChipBackend::getBackendOptions)
       // new_group() calls it on ranks outside the new group where a backend splits; here only members meet.
       .def("perform_nocolor_split", [](const ChipBackend&, const py::object&) {}, py::arg("device"));
-  // Called before the interpreter exits, so that no thread of a collective takes it after that.
-  m.def("end_drops", &end_drops, py::call_guard<py::gil_scoped_release>());
+  // Called before the interpreter exits, so that no thread of a stream or a collective takes it after that.
+  m.def(
+      "end_drops",
+      [] {
+        finish_host_work();
+        end_drops();
+      },
+      py::call_guard<py::gil_scoped_release>());
   // Writes the records of all ranks, unless already written after a failure.
   m.def("write_flight_records", [] {
     const py::gil_scoped_release release;

@@ -1,6 +1,7 @@
 // torch.device and tensors under CUDA's name: while a program written for CUDA runs on the chip, a chip
 // device's type reads "cuda" and Tensor.is_cuda is True, whoever asks, but for PyTorch and Isthmus, which
 // need the real type.
+#include <ATen/Context.h>
 #include <structmember.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -65,6 +66,14 @@ bool is_read_by_program() {
   if (module == nullptr) return false;
   const std::string_view name = text_of(module);
   return !reads_real_names(name) || (traces_program && name.starts_with("torch._dynamo.variables."));
+}
+
+// Whether the code is one of torch.nn.functional's functions that take another way with CUDA's tensors where
+// algorithms have to be deterministic: pad(mode="replicate") and max_pool3d_with_indices.
+bool chooses_deterministic_way() {
+  if (!at::globalContext().deterministicAlgorithms()) return false;
+  PyObject* module = module_of_caller();
+  return module != nullptr && text_of(module) == "torch.nn.functional";
 }
 
 bool is_shown(PyObject* device) {
@@ -135,7 +144,7 @@ PyObject* call_represent_device(PyObject* self, PyObject*) { return represent_de
 
 PyObject* read_is_cuda(PyObject* self, void*) {
   PyObject* found = tensor_is_cuda.read(self);
-  if (found != Py_False || !is_read_by_program()) return found;
+  if (found != Py_False || !(is_read_by_program() || chooses_deterministic_way())) return found;
   if (THPVariable_Unpack(self).device().type() != shown_type) return found;
   Py_DECREF(found);
   return Py_NewRef(Py_True);

@@ -56,6 +56,7 @@ py::dict dispatch_statistics() {
 }
 
 py::dict routes() {
+  finish_registration();
   py::dict result;
   for (const auto& [name, route] : all_routes())
     result[name.c_str()] = py::make_tuple(route_name(route.first), route.second);
@@ -93,12 +94,11 @@ void add_operators(const std::string& library, const std::vector<EntryTuple>& op
 }
 
 // Entries of isthmus.chip.compute_dtypes.
-using ComputeRules =
-    std::map<std::string,
-             std::tuple<std::map<at::ScalarType, at::ScalarType>, std::string, std::vector<std::string>>>;
+using ComputeRules = std::map<std::string, std::tuple<std::map<at::ScalarType, at::ScalarType>, std::string,
+                                                      std::vector<std::string>, std::vector<std::string>>>;
 
 void register_routes_with(bool prefer_delegate, bool fallback, const py::dict& decompositions,
-                          const ComputeRules& compute_rules) {
+                          const ComputeRules& compute_rules, bool now) {
   PythonDecompositions functions;
   for (const auto& [name, function] : decompositions)
     functions.emplace(py::cast<std::string>(name),
@@ -109,8 +109,19 @@ void register_routes_with(bool prefer_delegate, bool fallback, const py::dict& d
   set_compute_rules(std::move(rules));
   set_preferences({prefer_delegate, fallback});
   register_operators();
-  register_routes(std::move(functions));
-  register_layouts();
+  register_first_calls();
+  defer_registration([functions = std::move(functions)] {
+    register_routes(functions);
+    register_layouts();
+  });
+  if (now) finish_registration();
+}
+
+void set_python_alerts(const py::dict& functions) {
+  Alerts alerts;
+  for (const auto& [name, function] : functions)
+    alerts.emplace(py::cast<std::string>(name), python_alert(py::reinterpret_borrow<py::object>(function)));
+  set_alerts(std::move(alerts));
 }
 
 py::list choices() {
@@ -137,12 +148,20 @@ void bind_dispatch(py::module_& m) {
   m.def("add_operators", &add_operators);
   m.def("set_operator_runtime",
         [](uintptr_t library) { set_operator_runtime(reinterpret_cast<void*>(library)); });
-  m.def("register_routes", &register_routes_with);
-  m.def("serve_extension", &serve_extension);
+  m.def("register_routes", &register_routes_with, py::arg("prefer_delegate"), py::arg("fallback"),
+        py::arg("decompositions"), py::arg("compute_rules"), py::arg("now"));
+  m.def("serve_extension", [](const std::string& name) {
+    finish_registration();
+    return serve_extension(name);
+  });
   m.def("set_fused_attention", &set_fused_attention);
   m.def("fused_attention", &fused_attention);
+  m.def("set_alerts", &set_python_alerts);
   m.def("kernel_choices", &choices);
-  m.def("force_route", &force_route);
+  m.def("force_route", [](const std::string& pattern, const std::string& route) {
+    finish_registration();
+    return force_route(pattern, route);
+  });
   m.def("set_tracing", &set_tracing);
   m.def("dispatch_stats", &dispatch_statistics);
   m.def("reset_dispatch_stats", [] {

@@ -40,6 +40,22 @@ py::object to_python(const c10::IValue& value, const c10::TypePtr& type) {
   }
 }
 
+// Calls a function with the arguments on the stack, which stay there.
+py::object call(PyObject* function, const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  const auto values = torch::jit::last(stack, arguments.size());
+  py::list positional;
+  py::dict by_name;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    py::object value = to_python(values[i], arguments[i].real_type());
+    if (arguments[i].kwarg_only())
+      by_name[arguments[i].name().c_str()] = std::move(value);
+    else
+      positional.append(std::move(value));
+  }
+  return py::reinterpret_borrow<py::object>(function)(*positional, **by_name);
+}
+
 void push(const py::object& result, const c10::FunctionSchema& schema, torch::jit::Stack* stack) {
   const auto& returns = schema.returns();
   if (returns.size() == 1) {
@@ -58,22 +74,19 @@ Decomposition python_decomposition(py::object function) {
   return [kept](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     py::gil_scoped_acquire gil;
-    const auto& arguments = op.schema().arguments();
-    const auto values = torch::jit::last(*stack, arguments.size());
-    py::list positional;
-    py::dict by_name;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      py::object value = to_python(values[i], arguments[i].real_type());
-      if (arguments[i].kwarg_only())
-        by_name[arguments[i].name().c_str()] = std::move(value);
-      else
-        positional.append(std::move(value));
-    }
-    py::object result = py::reinterpret_borrow<py::object>(kept)(*positional, **by_name);
+    const py::object result = call(kept, op, *stack);
     if (result.is(py::handle(Py_NotImplemented))) return false;
-    torch::jit::drop(*stack, arguments.size());
+    torch::jit::drop(*stack, op.schema().arguments().size());
     push(result, op.schema(), stack);
     return true;
+  };
+}
+
+Alert python_alert(py::object function) {
+  PyObject* kept = function.release().ptr();  // never freed, like the alerts
+  return [kept](const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+    py::gil_scoped_acquire gil;
+    return py::cast<std::string>(call(kept, op, stack));
   };
 }
 

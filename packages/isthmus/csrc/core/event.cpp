@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/capture.h"
+#include "core/host_work.h"
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "core/stream_trace.h"
@@ -100,7 +101,7 @@ bool query(isthmus_event event) {
 
 void synchronize(isthmus_event event) {
   const profiler::Call call("chipEventSynchronize");
-  check(driver().event_synchronize(event), "synchronize event");
+  check(wait_for_host_work([&] { return driver().event_synchronize(event); }), "synchronize event");
 }
 
 }  // namespace

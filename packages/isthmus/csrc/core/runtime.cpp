@@ -27,6 +27,8 @@ struct State {
   std::atomic<bool> cuda_words{false};
   std::atomic<int> count{-1};
   std::atomic<int64_t> set_device_calls{0};
+  std::once_flag registered;
+  std::function<void()> registration;
 };
 
 // Leaked: device memory may be freed by static destructors that run later than this one would.
@@ -92,12 +94,22 @@ bool uses_cuda_words() noexcept { return state().cuda_words.load(std::memory_ord
 
 void set_cuda_words(bool uses) noexcept { state().cuda_words.store(uses, std::memory_order_relaxed); }
 
+void defer_registration(std::function<void()> function) { state().registration = std::move(function); }
+
+void finish_registration() {
+  State& s = state();
+  if (s.registration) std::call_once(s.registered, s.registration);
+}
+
 const isthmus_driver& driver() {
   State& s = state();
   TORCH_CHECK(!s.forked.load(std::memory_order_relaxed),
               s.cuda_words ? "Cannot re-initialize CUDA in forked subprocess: " : "",
               "the chip cannot be used in a process forked after its first use. Use the spawn start method.");
-  if (C10_UNLIKELY(!s.initialized.load(std::memory_order_acquire))) initialize_driver(s);
+  if (C10_UNLIKELY(!s.initialized.load(std::memory_order_acquire))) {
+    finish_registration();
+    initialize_driver(s);
+  }
   return *s.table;
 }
 

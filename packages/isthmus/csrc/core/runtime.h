@@ -34,6 +34,12 @@ inline bool delegates_to_cpu() noexcept {
 // failed, or in a process forked after it.
 const isthmus_driver& driver();
 bool driver_initialized() noexcept;
+
+// Leaves to the first use what would take most of the time that `import torch` waits for the chip: driver()
+// calls finish_registration() before it initialises, which calls the function once.
+void defer_registration(std::function<void()> function);
+void finish_registration();
+
 bool in_bad_fork() noexcept;
 
 // Throws c10::Error "<what>: <driver's message>" unless status is ISTHMUS_OK.

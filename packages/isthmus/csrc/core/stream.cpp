@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/host_work.h"
 #include "core/profiler.h"
 
 namespace isthmus {
@@ -191,10 +192,13 @@ void synchronize_stream(c10::Stream stream) {
   Entry& e = entry(stream);
   const uint64_t seen = e.submitted.load(std::memory_order_acquire);
   const profiler::Call call("chipStreamSynchronize");
-  check_waited(driver().stream_synchronize(stream_handle(stream)), stream, "synchronize stream");
+  const isthmus_stream handle = stream_handle(stream);
+  const isthmus_status status = wait_for_host_work([&] { return driver().stream_synchronize(handle); });
+  check_waited(status, stream, "synchronize stream");
   uint64_t done = e.completed.load(std::memory_order_relaxed);
   while (done < seen && !e.completed.compare_exchange_weak(done, seen, std::memory_order_release)) {
   }
+  throw_failure_of(stream);
 }
 
 void synchronize_device(c10::DeviceIndex device) {
@@ -202,7 +206,9 @@ void synchronize_device(c10::DeviceIndex device) {
   check_device(device);
   use_device(device);
   const profiler::Call call("chipDeviceSynchronize");
-  check_waited(driver().device_synchronize(), current_stream(device), "synchronize device");
+  const isthmus_status status = wait_for_host_work([] { return driver().device_synchronize(); });
+  check_waited(status, current_stream(device), "synchronize device");
+  throw_failure_of(device);
 }
 
 void check_waited(isthmus_status status, c10::Stream stream, const char* what) {

@@ -1,7 +1,6 @@
 #include "dispatch/captured.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/ops/clone.h>
 
 #include <algorithm>
 #include <cstring>
@@ -41,26 +40,11 @@ void save_bytes(Capture& capture, char* begin, size_t bytes, const c10::Storage&
 // Numbers from the CPU are those of the capture.
 c10::IValue constant(Capture& capture, const std::string& name, const c10::IValue& value,
                      const Mapping& mapping) {
-  const auto fixed = [&](const at::Tensor& tensor) {
+  return map_tensors(value, [&](const at::Tensor& tensor) {
     if (!tensor.defined() || mapping.maps(tensor)) return tensor;
     if (tensor.dim() > 0) capture.refuse(name + " of a tensor on the CPU");
-    at::Tensor copy = tensor.clone();
-    copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
-    return copy;
-  };
-  if (value.isTensor()) return fixed(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& item : value.toTensorVector()) list.push_back(fixed(item));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& item : value.toOptionalTensorVector())
-      list.push_back(item ? std::make_optional(fixed(*item)) : std::nullopt);
-    return list;
-  }
-  return value;
+    return copy_number(tensor);
+  });
 }
 
 }  // namespace

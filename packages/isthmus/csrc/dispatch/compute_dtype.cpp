@@ -19,6 +19,20 @@ std::map<std::string, ComputeRule>& compute_rules() {
   return rules;
 }
 
+bool is_set(const c10::IValue& flag) { return flag.isBool() ? flag.toBool() : !flag.toScalar().equal(1); }
+
+bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
+
+// Whether a kernel that converts the numbers among its arguments to a dtype rounds one.
+bool rounds_number(c10::ArrayRef<c10::IValue> arguments, ScalarType dtype) {
+  for (const c10::IValue& value : arguments) {
+    if (!value.isTensor() || !value.toTensor().defined() || !is_number(value.toTensor())) continue;
+    const at::Tensor& number = value.toTensor();
+    if (!number.is_complex() && number.item<double>() != number.to(dtype).item<double>()) return true;
+  }
+  return false;
+}
+
 c10::IValue convert(const c10::IValue& value, ScalarType dtype) {
   return value.isTensor() && value.toTensor().defined() ? value.toTensor().to(dtype) : value;
 }
@@ -45,6 +59,8 @@ class Widening::Call {
       pair.narrow.copy_(pair.wide);
     }
   }
+
+  bool is_empty() const { return pairs_.empty(); }
 
   c10::IValue narrowed(const c10::IValue& value) const {
     if (!value.isTensor() || !value.toTensor().defined()) return value;
@@ -84,13 +100,15 @@ class Widening::Call {
 
 Widening::Widening(const c10::OperatorHandle& op, ComputeRule rule)
     : rule_(std::move(rule)), results_(op.schema().returns().size()) {
-  for (const auto& [narrow, wide] : rule_.wider) dtypes_ |= dtype_bit(narrow);
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     written_.push_back(is_written(op.schema(), arguments[i]));
+    kept_.push_back(std::count(rule_.kept.begin(), rule_.kept.end(), arguments[i].name()) > 0);
     if (arguments[i].name() == rule_.flag) flag_ = static_cast<int>(i);
     if (arguments[i].name() == "dtype") dtype_ = static_cast<int>(i);
   }
+  if (rule_.flag.empty() || flag_ >= 0)
+    for (const auto& [narrow, wide] : rule_.wider) dtypes_ |= dtype_bit(narrow);
   for (const std::string& name : rule_.like) {
     const std::optional<int> found = op.schema().argumentIndexWithName(name);
     TORCH_INTERNAL_ASSERT(found, name);
@@ -99,7 +117,8 @@ Widening::Widening(const c10::OperatorHandle& op, ComputeRule rule)
 }
 
 ScalarType Widening::dtype_of(c10::ArrayRef<c10::IValue> arguments) const {
-  if (flag_ >= 0 && !arguments[flag_].toBool()) return ScalarType::Undefined;
+  const bool flagged = flag_ < 0 || is_set(arguments[flag_]);
+  if (!flagged && arguments[flag_].isBool()) return ScalarType::Undefined;
   const auto known = [this](ScalarType dtype) { return (dtypes_ & dtype_bit(dtype)) != 0; };
   if (dtype_ >= 0 && arguments[dtype_].isInt()) {  // the kernel converts its arguments to it
     const ScalarType asked = arguments[dtype_].toScalarType();
@@ -111,7 +130,7 @@ ScalarType Widening::dtype_of(c10::ArrayRef<c10::IValue> arguments) const {
   for (const c10::IValue& value : arguments)
     for_each_defined_tensor(value, [&](const at::Tensor& tensor) {
       const ScalarType dtype = tensor.scalar_type();
-      if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
+      if (is_number(tensor)) return;
       if (!known(dtype)) {
         if (!at::isIntegralType(dtype, /*includeBool=*/true)) others.push_back(dtype);
       } else {
@@ -122,7 +141,8 @@ ScalarType Widening::dtype_of(c10::ArrayRef<c10::IValue> arguments) const {
   if (!like_.empty()) return narrow;
   // Those that are promoted to the narrow dtype.
   for (const ScalarType other : others) mixed |= at::promoteTypes(other, narrow) != narrow;
-  return mixed ? ScalarType::Undefined : narrow;
+  if (mixed || narrow == ScalarType::Undefined) return ScalarType::Undefined;
+  return flagged || rounds_number(arguments, narrow) ? narrow : ScalarType::Undefined;
 }
 
 bool Widening::serves(torch::jit::Stack* stack, const std::function<void()>& compute) const {
@@ -137,7 +157,12 @@ bool Widening::serves(torch::jit::Stack* stack, const std::function<void()>& com
     asked.push_back(value.isTensor() ? value.toTensor().scalar_type() : narrow);
   }
   Call call(narrow, wide);
-  for (size_t i = 0; i < written_.size(); ++i) arguments[i] = call.widened(arguments[i], written_[i]);
+  const auto widen = [&](bool kept) {
+    for (size_t i = 0; i < written_.size(); ++i)
+      if (kept_[i] == kept) arguments[i] = call.widened(arguments[i], written_[i]);
+  };
+  widen(false);
+  if (call.is_empty()) widen(true);
   if (dtype_ >= 0 && arguments[dtype_].isInt()) arguments[dtype_] = wide;
   compute();
   call.write_back();
@@ -148,6 +173,13 @@ bool Widening::serves(torch::jit::Stack* stack, const std::function<void()>& com
 }
 
 void set_compute_rules(std::map<std::string, ComputeRule> rules) { compute_rules() = std::move(rules); }
+
+ScalarType compute_dtype(const std::string& name, ScalarType dtype) {
+  const auto rule = compute_rules().find(name);
+  if (rule == compute_rules().end()) return dtype;
+  const auto wider = rule->second.wider.find(dtype);
+  return wider == rule->second.wider.end() ? dtype : wider->second;
+}
 
 std::unique_ptr<Widening> widening_of(const c10::OperatorHandle& op, bool sparse) {
   std::string name = op.operator_name().name;

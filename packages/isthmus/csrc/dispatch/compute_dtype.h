@@ -18,9 +18,13 @@ namespace isthmus {
 // The entry of isthmus.chip.compute_dtypes for an operator.
 struct ComputeRule {
   std::map<at::ScalarType, at::ScalarType> wider;
-  std::string flag;  // a bool argument that has to be true; empty: always
+  // A bool argument that has to be true, or a number other than 1; empty: always. A rule with a number holds,
+  // too, for a Python number that the narrow dtype would round.
+  std::string flag;
   // The argument whose dtype each result has, for a kernel that takes mixed dtypes; else empty.
   std::vector<std::string> like;
+  // Arguments that a kernel of mixed dtypes takes as they are, if others are converted.
+  std::vector<std::string> kept;
 };
 
 // The conversions around the CPU kernel of one overload.
@@ -47,6 +51,7 @@ class Widening {
   int flag_ = -1;              // positions of arguments
   int dtype_ = -1;             // dtype of the results
   std::vector<bool> written_;  // per argument
+  std::vector<bool> kept_;
   size_t results_;
   std::vector<size_t> like_;  // positions of arguments, per result
 };
@@ -54,6 +59,9 @@ class Widening {
 // The rules of the operators, by name without namespace, overload and final underscore. Before
 // register_routes().
 void set_compute_rules(std::map<std::string, ComputeRule> rules);
+
+// The dtype in which an operator computes tensors of a dtype, whatever its other arguments.
+at::ScalarType compute_dtype(const std::string& name, at::ScalarType dtype);
 
 // Null for an operator without a rule, which a call with sparse tensors may have of its own.
 std::unique_ptr<Widening> widening_of(const c10::OperatorHandle& op, bool sparse = false);

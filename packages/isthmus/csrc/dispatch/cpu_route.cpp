@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 
 #include "core/generator.h"
+#include "core/host_work.h"
 #include "dispatch/modes.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/statistics.h"
@@ -61,7 +62,10 @@ CpuRoute::CpuRoute(const c10::OperatorHandle& op, c10::DispatchKey key)
     : signature_(op.schema()),
       name_(full_name(op.operator_name())),
       prepare_(preparation_of(name_)),
-      key_(key) {}
+      key_(key) {
+  if (C10_UNLIKELY(asked_for_host_work()) && key == c10::DispatchKey::CPU)
+    deferred_ = std::make_unique<DeferredCpuRoute>(op, name_, signature_.written, prepare_);
+}
 
 void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping) {
   const size_t count = signature.written.size();
@@ -87,6 +91,9 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
   if (C10_UNLIKELY(kind == Mapping::Kind::kCopy)) announce_fallback();
   prepare_delegate();
   keep_backward_in_thread();
+  if (C10_UNLIKELY(deferred_ != nullptr) && kind == Mapping::Kind::kAlias && !capturing() &&
+      is_asynchronous() && deferred_->call(stack))
+    return;
   Mapping mapping(kind, name_);
   const size_t count = signature_.written.size();
   c10::IValue* const arguments = stack->data() + stack->size() - count;

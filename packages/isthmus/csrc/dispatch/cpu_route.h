@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dispatch/captured.h"
+#include "dispatch/deferred.h"
 #include "dispatch/delegate_scope.h"
 #include "dispatch/mapping.h"
 #include "dispatch/preparation.h"
@@ -68,6 +69,7 @@ class CpuRoute {
   const std::string name_;
   const Preparation prepare_;
   const c10::DispatchKeySet key_;
+  std::unique_ptr<DeferredCpuRoute> deferred_;  // null: kernels run in the calling thread
   std::once_flag warned_;
 };
 

@@ -60,23 +60,26 @@ void check_strided(const at::Tensor& tensor) {
 
 }  // namespace
 
-c10::Storage HostAliases::storage_of(const c10::Storage& original) {
+c10::Storage HostAliases::storage_of(const c10::Storage& original, bool read) {
   c10::StorageImpl* const key = original.unsafeGetStorageImpl();
+  if (!read) static_cast<void>(original.mutable_data());  // a lazy copy becomes one before it is written
   for (const auto& [impl, mapped] : storages_)
     if (impl == key) return mapped;
+  void* const bytes = memory::host_address(const_cast<void*>(original.data()));
+  c10::DataPtr data = keeps_ ? alias_data(original) : c10::DataPtr(bytes, c10::Device(c10::kCPU));
   // Not resizable: new bytes would be lost to the chip's tensors.
   c10::Storage mapped(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                            original.nbytes(), alias_data(original), nullptr,
+                                                            original.nbytes(), std::move(data), nullptr,
                                                             /*resizable=*/false));
   storages_.emplace_back(key, mapped);
   return mapped;
 }
 
-at::Tensor HostAliases::alias(const at::Tensor& tensor) {
+at::Tensor HostAliases::alias(const at::Tensor& tensor, bool read) {
   if (!tensor.defined() || !tensor.is_privateuseone()) return tensor;
-  if (C10_UNLIKELY(tensor._is_zerotensor())) return alias(at::zeros(tensor.sizes(), tensor.options()));
+  if (C10_UNLIKELY(tensor._is_zerotensor())) return alias(at::zeros(tensor.sizes(), tensor.options()), read);
   check_strided(tensor);
-  return with_storage(tensor, storage_of(tensor.storage()), c10::DispatchKey::CPU);
+  return with_storage(tensor, storage_of(tensor.storage(), read), c10::DispatchKey::CPU);
 }
 
 at::Tensor chip_tensor(const at::Tensor& host, c10::DeviceIndex device) {

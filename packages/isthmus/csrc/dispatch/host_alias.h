@@ -12,12 +12,16 @@ namespace isthmus {
 // Makes CPU tensors over the bytes of chip tensors. Those of one maker share storages as the originals do.
 class HostAliases {
  public:
-  // The CPU tensor keeps the chip storage alive. Returns CPU tensors as they are.
-  at::Tensor alias(const at::Tensor& tensor);
+  // keeps: the CPU tensors keep the chip storages alive.
+  explicit HostAliases(bool keeps = true) : keeps_(keeps) {}
+
+  // Returns CPU tensors as they are. read: the bytes are not written.
+  at::Tensor alias(const at::Tensor& tensor, bool read = false);
 
  private:
-  c10::Storage storage_of(const c10::Storage& original);
+  c10::Storage storage_of(const c10::Storage& original, bool read);
 
+  const bool keeps_;
   c10::SmallVector<std::pair<c10::StorageImpl*, c10::Storage>, 8> storages_;
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/runtime.h"
+#include "dispatch/for_each_tensor.h"
 
 namespace isthmus {
 namespace {
@@ -72,20 +73,8 @@ at::Tensor meta_of(const at::Tensor& tensor) {
 }
 
 c10::IValue meta_of(const c10::IValue& value) {
-  if (value.isTensor()) return meta_of(value.toTensor());
   if (value.isDevice()) return c10::Device(at::kMeta);
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(meta_of(tensor));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
-      list.push_back(tensor ? std::make_optional(meta_of(*tensor)) : std::nullopt);
-    return list;
-  }
-  return value;
+  return map_tensors(value, [](const at::Tensor& tensor) { return meta_of(tensor); });
 }
 
 TensorMeta describe(const at::Tensor& tensor) {

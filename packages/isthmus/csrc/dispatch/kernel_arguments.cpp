@@ -9,8 +9,10 @@
 #include <mutex>
 #include <span>
 #include <sstream>
+#include <unordered_set>
 
 #include "core/generator.h"
+#include "core/host_work.h"
 #include "core/movable.h"
 #include "core/profiler.h"
 #include "dispatch/captured.h"
@@ -195,6 +197,48 @@ bool run(const Kernel& kernel, const std::string& name, uint64_t seed, CallState
   raise_status(result.v_int64, state, head());
 }
 
+// Calls that kernels of the host have supported. Only such a call can run later: by then it is too late for
+// another route.
+class Supported {
+ public:
+  bool has(const Kernel& kernel, c10::ArrayRef<TVMFFIAny> arguments, c10::ArrayRef<DLTensor> tensors) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return calls_.count(describe(kernel, arguments, tensors)) > 0;
+  }
+  void add(const Kernel& kernel, c10::ArrayRef<TVMFFIAny> arguments, c10::ArrayRef<DLTensor> tensors) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    calls_.insert(describe(kernel, arguments, tensors));
+  }
+
+ private:
+  static std::string describe(const Kernel& kernel, c10::ArrayRef<TVMFFIAny> arguments,
+                              c10::ArrayRef<DLTensor> tensors) {
+    std::ostringstream text;
+    text << &kernel;
+    for (const DLTensor& tensor : tensors) {
+      const auto rank = static_cast<size_t>(tensor.ndim);
+      text << at::toScalarType(tensor.dtype) << at::IntArrayRef(tensor.shape, rank)
+           << at::IntArrayRef(tensor.strides, rank);
+    }
+    for (const TVMFFIAny& argument : arguments.slice(1)) {
+      text << ',' << argument.type_index << ':';
+      if (argument.type_index == kTVMFFIRawStr)
+        text << argument.v_c_str;
+      else if (argument.type_index != kTVMFFIDLTensorPtr)
+        text << argument.v_int64;
+    }
+    return text.str();
+  }
+
+  std::mutex mutex_;
+  std::unordered_set<std::string> calls_;
+};
+
+Supported& supported() {
+  static Supported& instance = *new Supported;
+  return instance;
+}
+
 }  // namespace
 
 // A captured call, which owns its arguments.
@@ -225,6 +269,13 @@ class KernelStep final : public Step, public Movable {
     CallState state{stream, in_thread(), nullptr, &tape_};
     TORCH_CHECK(run(kernel_, name_, seed_of(generator_), state, arguments_, tensors_), name_, " by library ",
                 kernel_.library, ": the kernel does not support what it did at the capture.");
+  }
+  // Runs it once, with a seed.
+  void run_once(c10::Stream stream, uint64_t seed) {
+    use_device(stream.device_index());
+    CallState state{stream, in_thread()};
+    TORCH_CHECK(run(kernel_, name_, seed, state, arguments_, tensors_), name_, " by library ",
+                kernel_.library, ": the kernel does not support what it did before.");
   }
   const char* name() const noexcept override { return name_.c_str(); }
   bool in_thread() const noexcept override { return kernel_.has(ISTHMUS_OPERATOR_HOST); }
@@ -257,12 +308,22 @@ void KernelArguments::check(c10::Stream stream) const {
 bool KernelArguments::call(const std::string& name, c10::Stream stream, const at::Generator& generator) {
   use_device(stream.device_index());
   if (const auto capture = capture_of(stream)) return this->capture(name, stream, generator, *capture);
-  if (on_host_) drain(stream);
   using profiler::Work;
+  const bool later = on_host_ && is_asynchronous();
+  if (C10_UNLIKELY(later) && supported().has(kernel_, arguments_, tensors_)) {
+    const uint64_t seed = seed_of(generator);
+    auto step = std::make_shared<KernelStep>(*this, name, at::Generator());
+    const Work work(profiler::Kind::kKernel, name.c_str(), stream, Work::By::kDriver);
+    enqueue_host_work(stream, [step, stream, seed] { step->run_once(stream, seed); });
+    return true;
+  }
+  if (on_host_) drain(stream);
   const Work work(profiler::Kind::kKernel, name.c_str(), stream,
                   on_host_ ? Work::By::kThread : Work::By::kDriver);
   CallState state{stream, on_host_};
-  return run(kernel_, name, seed_of(generator), state, arguments_, tensors_);
+  if (!run(kernel_, name, seed_of(generator), state, arguments_, tensors_)) return false;
+  if (C10_UNLIKELY(later)) supported().add(kernel_, arguments_, tensors_);
+  return true;
 }
 
 bool KernelArguments::capture(const std::string& name, c10::Stream stream, const at::Generator& generator,

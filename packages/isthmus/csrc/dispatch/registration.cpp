@@ -18,9 +18,9 @@ namespace {
 
 using torch::jit::Stack;
 
-std::unordered_map<std::string, PartialDelegate>& partial_delegates() {
-  static auto& delegates = *new std::unordered_map<std::string, PartialDelegate>;
-  return delegates;
+std::unordered_map<std::string, PartialKernel>& partial_kernels() {
+  static auto& kernels = *new std::unordered_map<std::string, PartialKernel>;
+  return kernels;
 }
 
 // Registers an overload for the chip.
@@ -70,7 +70,8 @@ bool register_extension(const c10::OperatorHandle& op, const std::string& name) 
 // are served like ATen's; the rest are refused by name.
 void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const std::string name = full_name(op.operator_name());
-  if (register_extension(op, name)) {
+  finish_registration();  // the first call of all, with no tensor
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || register_extension(op, name)) {
     op.callBoxedForDispatchKey(c10::DispatchKey::PrivateUse1, *stack);
     return;
   }
@@ -158,12 +159,11 @@ class Registration {
     if (!routes.delegate || !routes.cpu) {
       routes.decomposition = composite ? composite : decomposition(op, name);
       if (!routes.kernel && routes.decomposition) routes.reason = "in terms of other operators";
-    } else if (const auto partial = partial_delegates().find(name); partial != partial_delegates().end()) {
-      routes.decomposition = partial->second.otherwise;
-      routes.delegate_takes = partial->second.takes;
     } else {
       routes.decomposition = composite;
     }
+    if (const auto partial = partial_kernels().find(name); partial != partial_kernels().end())
+      routes.partial = &partial->second;
     if (!routes.kernel && composite && !(routes.delegate && routes.cpu)) return;  // PyTorch's own dispatch
     if (routes.kernel || routes.cpu || routes.decomposition) register_overload(op, std::move(routes));
   }
@@ -184,8 +184,8 @@ class Registration {
 
 }  // namespace
 
-void set_partial_delegate(const std::string& name, PartialDelegate delegate) {
-  partial_delegates()[name] = std::move(delegate);
+void set_partial_kernel(const std::string& name, PartialKernel kernel) {
+  partial_kernels()[name] = std::move(kernel);
 }
 
 bool serve_extension(const std::string& name) {

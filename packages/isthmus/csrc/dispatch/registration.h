@@ -15,11 +15,7 @@ void register_routes(PythonDecompositions decompositions);
 // composite, which would otherwise be taken. Returns false if the libraries have none.
 bool serve_extension(const std::string& name);
 
-// An overload whose delegate takes some arguments only, and what serves the others. Before register_routes().
-struct PartialDelegate {
-  bool (*takes)(c10::ArrayRef<c10::IValue> arguments);
-  Decomposition otherwise;
-};
-void set_partial_delegate(const std::string& name, PartialDelegate delegate);
+// Before register_routes(). The name has its overload: "aten::pow.Scalar_out".
+void set_partial_kernel(const std::string& name, PartialKernel kernel);
 
 }  // namespace isthmus

@@ -7,10 +7,18 @@
 
 #include "dispatch/kernel_arguments.h"
 #include "dispatch/modes.h"
+#include "dispatch/nondeterminism.h"
 #include "dispatch/route_table.h"
 #include "dispatch/sync_debug.h"
 
 namespace isthmus {
+namespace {
+
+// The overloads whose decompositions this thread is in.
+thread_local std::vector<const Overload*> decomposing;
+
+}  // namespace
+
 Overload::Overload(const c10::OperatorHandle& op, Routes routes)
     : name_(full_name(op.operator_name())), reads_data_(reads_data(op)), routes_(std::move(routes)) {
   if (routes_.cpu) cpu_ = std::make_unique<CpuRoute>(op);
@@ -25,12 +33,13 @@ Overload::Overload(const c10::OperatorHandle& op, Routes routes)
 void Overload::choose(Route forced) {
   const Route first = forced != Route::kNone || order_.empty() ? forced : order_.front();
   forced_.store(forced, std::memory_order_relaxed);
-  delegated_.store(first == Route::kDelegate && routes_.delegate_takes == nullptr && !reads_data_,
+  delegated_.store(first == Route::kDelegate && routes_.partial == nullptr && !reads_data_,
                    std::memory_order_relaxed);
 }
 
 void Overload::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(reads_data_)) waits(name_, *stack);
+  if (C10_UNLIKELY(has_alerts()) && decomposing.empty()) alert_if_nondeterministic(name_, op, *stack);
   const Route forced = forced_.load(std::memory_order_relaxed);
   if (C10_LIKELY(forced == Route::kNone)) {
     for (const Route route : order_)
@@ -58,26 +67,27 @@ bool Overload::has(Route route) const {
 bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   switch (route) {
     case Route::kDelegate:
-      if (C10_UNLIKELY(routes_.delegate_takes != nullptr) &&
-          !routes_.delegate_takes(torch::jit::last(*stack, op.schema().arguments().size())))
-        return false;
-      count(route);
-      call_cpu(op, stack, Mapping::Kind::kAlias);
-      return true;
+    case Route::kFallback:
+      return take_cpu(route, op, stack);
     case Route::kKernel:
       keep_backward_in_thread();
       if (!routes_.kernel->call(stack)) return false;
       count(route);
       return true;
     case Route::kDecomposition:
-      return decompose(op, stack);
-    case Route::kFallback:
-      count(route);
-      call_cpu(op, stack, Mapping::Kind::kCopy);
-      return true;
+      return decompose(routes_.decomposition, op, stack);
     default:
       return false;
   }
+}
+
+bool Overload::take_cpu(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (C10_UNLIKELY(routes_.partial != nullptr) &&
+      !routes_.partial->takes(torch::jit::last(*stack, op.schema().arguments().size())))
+    return decompose(routes_.partial->otherwise, op, stack);
+  count(route);
+  call_cpu(op, stack, route == Route::kDelegate ? Mapping::Kind::kAlias : Mapping::Kind::kCopy);
+  return true;
 }
 
 void Overload::call_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind) {
@@ -86,12 +96,12 @@ void Overload::call_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack,
 }
 
 // A decomposition that calls its own overload would recurse infinitely.
-bool Overload::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  static thread_local std::vector<const Overload*> inside;
-  if (std::find(inside.begin(), inside.end(), this) != inside.end()) return false;
-  inside.push_back(this);
-  const auto leave = c10::make_scope_exit([] { inside.pop_back(); });
-  if (!routes_.decomposition(op, stack)) return false;
+bool Overload::decompose(const Decomposition& decomposition, const c10::OperatorHandle& op,
+                         torch::jit::Stack* stack) {
+  if (std::find(decomposing.begin(), decomposing.end(), this) != decomposing.end()) return false;
+  decomposing.push_back(this);
+  const auto leave = c10::make_scope_exit([] { decomposing.pop_back(); });
+  if (!decomposition(op, stack)) return false;
   count(Route::kDecomposition);
   return true;
 }

@@ -21,17 +21,23 @@ namespace isthmus {
 // Replaces the arguments on the stack by the results; returns false if it does not serve these arguments.
 using Decomposition = std::function<bool(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
+// A CPU kernel that takes some arguments only, and what serves the others.
+struct PartialKernel {
+  bool (*takes)(c10::ArrayRef<c10::IValue> arguments);
+  Decomposition otherwise;
+};
+
 class Overload : public c10::OperatorKernel {
  public:
   // The routes that the overload has; absent ones are null.
   struct Routes {
     std::unique_ptr<KernelRoute> kernel;
     Decomposition decomposition;
-    bool cpu = false;       // it has a CPU kernel
-    bool delegate = false;  // whether it may run on the chip's memory
-    bool (*delegate_takes)(c10::ArrayRef<c10::IValue> arguments) = nullptr;  // null: any arguments
-    bool fallback = false;                                                   // or on copies of it
-    std::unique_ptr<Widening> widening;                                      // before the CPU kernel
+    bool cpu = false;                        // it has a CPU kernel
+    bool delegate = false;                   // whether it may run on the chip's memory
+    bool fallback = false;                   // or on copies of it
+    const PartialKernel* partial = nullptr;  // null: the CPU kernel takes any arguments
+    std::unique_ptr<Widening> widening;      // before the CPU kernel
     bool prefer_delegate = false;
     std::string reason;  // reason for the first route, for all_routes()
   };
@@ -65,7 +71,8 @@ class Overload : public c10::OperatorKernel {
   bool has(Route route) const;
   bool take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void call_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind);
-  bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool take_cpu(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool decompose(const Decomposition& decomposition, const c10::OperatorHandle& op, torch::jit::Stack* stack);
   OperatorCalls& first_call(Route route);
   void note(Route route, const std::string& reason) const;
   void choose(Route forced);

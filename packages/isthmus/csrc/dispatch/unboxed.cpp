@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "core/host_work.h"
 #include "dispatch/operator_library.h"
 
 namespace isthmus {
@@ -163,13 +164,14 @@ const std::unordered_map<c10::OperatorName, Maker>& makers() {
 
 Entry make_entry(const c10::OperatorHandle& op, Overload::Routes routes) {
   const auto found = makers().find(op.operator_name());
-  const bool delegates = routes.cpu && routes.delegate;
+  const bool delegates = routes.cpu && routes.delegate && !asked_for_host_work();
   return delegates && found != makers().end() ? found->second(op, std::move(routes))
                                               : make<Overload>(op, std::move(routes));
 }
 
 std::vector<std::string> unboxed_overloads() {
   std::vector<std::string> names;
+  if (asked_for_host_work()) return names;
   for (const auto& [name, maker] : makers()) names.push_back(full_name(name));
   return names;
 }

@@ -1,6 +1,7 @@
 #include <c10/core/impl/COW.h>
 
 #include "core/capture.h"
+#include "core/host_work.h"
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
@@ -37,12 +38,22 @@ Block* block_of(const c10::DataPtr& data) {
   return found;
 }
 
+// Overwrites what an earlier tensor left: a late reader of that gets NaN.
+void overwrite(void* data, size_t bytes, c10::Stream stream) {
+  check(driver().set_async(data, 0xff, bytes, stream_handle(stream)), "overwrite freed memory");
+  mark_busy(stream);
+}
+
 // The context of a DataPtr is its Block, not its address: not every driver can map one to the other.
 // So raw_deleter() stays null, which tells callers that raw_allocate() is not supported.
 class ChipAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    return memory::allocate(bytes, current_stream(current_device()));
+    const c10::Stream stream = current_stream(current_device());
+    c10::DataPtr data = memory::allocate(bytes, stream);
+    if (C10_UNLIKELY(asked_for_host_work()) && bytes > 0 && is_asynchronous() && !capturing())
+      overwrite(data.get(), bytes, stream);
+    return data;
   }
 
   // Decides whether PyTorch's materialize_cow() can serve; see dispatch/operators/lazy_clone.cpp.

@@ -80,6 +80,7 @@ std::shared_ptr<Mapping> open_mapping(c10::DeviceIndex device, const std::string
   const std::lock_guard<std::mutex> lock(receiver().mutex);
   std::weak_ptr<Mapping>& known = receiver().open[{device, bytes}];
   if (std::shared_ptr<Mapping> mapping = known.lock()) return mapping;
+  static_cast<void>(device_memory(device));  // opens the CPU's window, where the device has one
   use_device(device);
   void* pointer = nullptr;
   check(driver().memory_import(&handle, &pointer), "import memory of another process");

@@ -10,13 +10,18 @@ from isthmus import binaries
 
 
 def _open() -> None:
-    folder = binaries.find(torch.__version__).folder
-    path = next((path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_C{suffix}").is_file()), None)
+    found = binaries.find(torch.__version__)
+    files = [found.folder / f"_C{suffix}" for suffix in EXTENSION_SUFFIXES]
+    path = next((path for path in files if path.is_file()), None)
     if path is None:
-        raise ImportError(f"no core for this Python in {folder}; run `isthmus build`")
+        raise ImportError(f"no core for this Python in {found.folder}; run `isthmus build`")
     spec = importlib.util.spec_from_file_location(__name__, path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    try:
+        module = importlib.util.module_from_spec(spec)
+    except ImportError as error:  # a symbol that this build of PyTorch lacks
+        why = f"built with PyTorch {found.torch}; found {torch.__version__}; run `isthmus build`"
+        raise ImportError(f"{error}: {why}") from None
     sys.modules[__name__] = module
     spec.loader.exec_module(module)
 

@@ -53,7 +53,8 @@ def numbers_for_cuda(list: str, count: int) -> list[int]:
 
 def show_as_cuda(type: str) -> None:
     """Let the devices of a type read "cuda" in the type and text of torch.device and in Tensor.is_cuda, for all code
-    but that of PyTorch and Isthmus; "" ends it."""
+    but that of PyTorch and Isthmus; "" ends it. Under torch.use_deterministic_algorithms torch.nn.functional reads
+    is_cuda as a program does: it chooses CUDA's deterministic implementations by it."""
 
 def trace_program(traces: bool) -> bool:
     """Let what Dynamo evaluates on this thread read as a program's; return the previous state."""
@@ -295,10 +296,11 @@ def register_routes(
     prefer_delegate: bool,
     fallback: bool,
     decompositions: dict[str, Callable[..., Any]],
-    compute_rules: Mapping[str, tuple[dict[torch.dtype, torch.dtype], str, tuple[str, ...]]],
+    compute_rules: Mapping[str, tuple[dict[torch.dtype, torch.dtype], str, tuple[str, ...], tuple[str, ...]]],
+    now: bool,
 ) -> None:
-    """Register what serves each overload; once, after open_driver() and add_operators(). compute_rules: of
-    isthmus.chip.compute_dtypes."""
+    """Register what serves each overload, now or at the first use of a device; once, after open_driver() and
+    add_operators(). compute_rules: of isthmus.chip.compute_dtypes."""
 
 def serve_extension(name: str) -> bool:
     """Register the libraries' kernels of an operator that was defined after register_routes(); False if none."""
@@ -308,6 +310,14 @@ def set_fused_attention(requested: bool) -> None:
 
 def fused_attention() -> bool:
     """Whether scaled_dot_product_attention goes to isthmus::attention."""
+
+def set_alerts(alerts: dict[str, Callable[..., str]]) -> None:
+    """Alert of nondeterminism as another device does, under torch.use_deterministic_algorithms.
+
+    Args:
+        alerts: by full name of an overload, a function of its arguments that returns the name to report a call under,
+            "" if it is deterministic. Replaces the alerts set before.
+    """
 
 def kernel_choices() -> list[dict[str, str]]:
     """The kernels chosen so far: operator, dtypes, layout, library ("" if none served)."""

@@ -121,9 +121,8 @@ def _check_torch_version() -> None:
     try:
         binaries.find(torch.__version__)
     except binaries.NotBuilt as error:
-        if error.versions:
-            print(f"isthmus: {error}: the chip is off", file=sys.stderr)
-        raise Refused(f"{error}; run `isthmus build`") from None
+        print(f"isthmus: {error.problem}: the chip is off; {error.remedy}", file=sys.stderr)
+        raise Refused(str(error)) from None
 
 
 def _check_privateuse1_is_free() -> None:
@@ -194,7 +193,7 @@ def _install_device_module() -> None:
 
     backend_registration.rename_privateuse1_backend("chip")
     from isthmus import _C, chip
-    from isthmus.chip import compile, distributed
+    from isthmus.chip import compile, distributed, installation
     from isthmus_common.patches import attempt
 
     _C.register_graphs()
@@ -202,7 +201,7 @@ def _install_device_module() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
-    chip._install()
+    installation.install()
     attempt(compile.install, "torch.compile on the chip")
     distributed.install()
 

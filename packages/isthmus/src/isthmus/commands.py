@@ -29,8 +29,11 @@ def add_to(app: typer.Typer) -> None:
 
 def build() -> None:
     """Compile the C++ core and the kernels for the PyTorch of this environment; takes minutes."""
+    import signal
+
     from isthmus.binaries import compiling
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left
     try:
         made = compiling.compile_for_installed_torch()
     except compiling.CannotCompile as error:

@@ -93,7 +93,13 @@ OPTIONS = (
            "memory of one device: 8GiB, 512MiB, or bytes", least=2 << 20, most=64 << 40),
     Option("host_strict", "switch", False, "host chip",
            "device memory faults outside kernels and is poisoned when fresh; streams are delayed"),
+    Option("host_async", "switch", False, "host chip",
+           "kernels, copies and fills run later, on a thread of their stream, as on a real chip; implies "
+           "ISTHMUS_HOST_STRICT"),
     Option("host_delegate", "switch", True, "host chip", "0: pretend that the CPU cannot address the memory"),
+    Option("host_accumulate", "choice", "float32", "host chip",
+           "dtype in which many-to-one sums of 16-bit numbers are added: float32, as on CUDA; cpu: as on the CPU",
+           choices=("float32", "cpu")),
     Option("host_rng", "choice", "mt19937", "import torch",
            "random numbers: mt19937 gives CPU's after the same seed, philox numbers of seed and offset only",
            choices=("mt19937", "philox")),

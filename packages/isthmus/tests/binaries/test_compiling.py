@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from isthmus import binaries
 from isthmus.binaries import compiling
@@ -67,3 +73,81 @@ def test_a_missing_compiler_is_named(package: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CXX", "no-such-compiler -m64")
     with pytest.raises(compiling.CannotCompile, match="no-such-compiler -m64: no such compiler; install g"):
         compiling.compile_for_installed_torch()
+
+
+@pytest.mark.parametrize("compiler", ["", " "])
+def test_an_empty_name_of_the_compiler_is_none(
+    package: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    assert compiling.compile_for_installed_torch().torch == "9.9.1"
+
+
+def test_a_folder_without_pytorch_is_refused_before_the_build(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISTHMUS_TORCH", "/nonexistent")
+    with pytest.raises(compiling.CannotCompile, match="ISTHMUS_TORCH=/nonexistent: /nonexistent: no PyTorch"):
+        compiling.compile_for_installed_torch()
+
+
+def test_binaries_for_another_pytorch_are_no_traceback(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.__version__", "9.8.0")
+    with pytest.raises(
+        compiling.CannotCompile, match=r"built for PyTorch 9\.9; found 9\.8\.0; is ISTHMUS_TORCH"
+    ):
+        compiling.compile_for_installed_torch()
+
+
+def test_who_may_read_the_package_may_read_the_binaries(package: Path) -> None:
+    (package / "binaries").chmod(0o755)
+    former = os.umask(0o077)
+    try:
+        compiling.compile_for_installed_torch()
+    finally:
+        os.umask(former)
+    made = package / "binaries" / "torch_9_9"
+    assert [oct(path.stat().st_mode & 0o777) for path in (made, made / "_C.so")] == ["0o755", "0o644"]
+
+
+def test_builds_at_once_wait_for_each_other(package: Path, tmp_path: Path) -> None:
+    target = package / "binaries" / "torch_9_9"
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        for each in range(20):
+            (tmp_path / name / str(each)).write_text(name)
+    threads = [threading.Thread(target=compiling._move, args=(tmp_path / name, target)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({path.read_text() for path in target.iterdir()}) == 1 and len(list(target.iterdir())) == 20
+    assert [path.name for path in target.parent.iterdir()] == ["torch_9_9"]
+
+
+IN_PLACE = """\
+import setuptools
+from distutils.core import run_setup
+command = run_setup("setup.py", ["build_ext", "--inplace"], stop_after="commandline").get_command_obj("build_ext")
+command.ensure_finalized()
+print(*(command.get_ext_fullpath(each.name) for each in command.extensions), sep="\\n")
+"""
+
+
+def test_the_sources_in_a_wheel_are_compiled_where_the_result_is_looked_for(tmp_path: Path) -> None:
+    """They have setup.py and csrc alone, and no pyproject.toml that says where packages are."""
+    package = Path(binaries.__file__).parents[3]
+    shutil.copy(package / "setup.py", tmp_path)
+    (tmp_path / "csrc").symlink_to(package / "csrc")
+    found = subprocess.run(
+        [sys.executable, "-c", IN_PLACE],
+        cwd=tmp_path,
+        env={**os.environ, "ISTHMUS_BUILD": "binaries"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()[-2:]
+    folder = tmp_path / "src" / "isthmus" / "binaries" / binaries.folder_name(torch.__version__)
+    assert [Path(tmp_path / path).parent for path in found] == [folder, folder]

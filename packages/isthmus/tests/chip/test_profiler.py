@@ -12,10 +12,12 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function, schedule, tensorboard_trace_handler
 
+from isthmus import options
 from tests.helpers import children, command
 from tests.helpers.host_driver import DEVICE_TO_HOST, HOST_TO_DEVICE, start_script
 from tests.helpers.outside_driver import build
 
+NAMED = pytest.mark.skipif(options.switch("host_async"), reason="the driver records each as a host function")
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 
 
@@ -36,6 +38,7 @@ def test_activity_is_offered():
     assert ProfilerActivity.PrivateUse1 in torch.profiler.supported_activities()
 
 
+@NAMED
 def test_operators_and_kernels_have_device_time():
     x = torch.randn(128, 128, device="chip")
     with profile(activities=BOTH) as prof:
@@ -51,6 +54,7 @@ def test_operators_and_kernels_have_device_time():
     assert "Self CHIP" in table and "CHIP total" in table
 
 
+@NAMED
 def test_chip_is_among_the_default_activities():
     x = torch.ones(8, device="chip")
     with profile() as prof:
@@ -213,6 +217,7 @@ def test_annotation_covers_its_kernels(tmp_path: Path):
         assert kernel["ts"] + kernel["dur"] <= mark["ts"] + mark["dur"] + 0.01
 
 
+@NAMED
 def test_backward_is_recorded(tmp_path: Path):
     x = torch.randn(16, 16, device="chip", requires_grad=True)
     with profile(activities=BOTH) as prof:
@@ -242,6 +247,7 @@ def test_memory_shapes_stacks_and_flops(tmp_path: Path):
     assert "test_memory_shapes_stacks_and_flops" in (tmp_path / "stacks").read_text()
 
 
+@NAMED
 def test_stacks_add_up_to_the_devices_time(tmp_path: Path):
     model = torch.nn.Linear(256, 256, device="chip")
     optimizer = torch.optim.SGD(model.parameters())
@@ -269,6 +275,7 @@ def test_stacks_add_up_to_the_devices_time(tmp_path: Path):
     assert sum(int(each) for stack, each in lines if "_backward" not in stack) > product > 0
 
 
+@NAMED
 def test_schedule_writes_a_trace_per_cycle(tmp_path: Path):
     x = torch.ones(8, device="chip")
     cycles = schedule(wait=1, warmup=1, active=2, repeat=2)
@@ -296,6 +303,7 @@ def test_chip_alone_and_cpu_alone():
     assert set(averages(cpu, DeviceType.CPU)) == {"aten::add"}
 
 
+@NAMED
 def test_kernels_of_other_threads_are_recorded(tmp_path: Path):
     x = torch.ones(8, device="chip")
     seen = []

@@ -110,6 +110,13 @@ def test_typed_storage_names():
     assert storage.type() == "torch.chip.FloatStorage"
 
 
+@pytest.mark.parametrize("storage", ["ByteStorage", "FloatStorage", "ComplexDoubleStorage"])
+@pytest.mark.parametrize("method", ["from_buffer", "_new_with_weak_ptr", "_new_shared_filename"])
+def test_storages_of_the_host_are_not_made_by_types_of_the_chip(storage: str, method: str) -> None:
+    with pytest.raises(RuntimeError, match=f"^{method}: Not available for chip storage"):
+        getattr(getattr(torch.chip, storage), method)(bytes(16), byte_order="native")
+
+
 def test_numpy_is_refused():
     with pytest.raises(TypeError, match="chip"):
         torch.ones(3, device="chip").numpy()

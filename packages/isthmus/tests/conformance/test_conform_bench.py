@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from isthmus import drivers
 from isthmus.conformance import bench_cases
 from isthmus.conformance.golden import Reader, Tensor
 from tests.helpers.conformance_jobs import check_refused, conform
@@ -39,7 +40,12 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def result(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("bench")
     (folder / "operators.py").write_text(LIBRARY)
-    options = ("--driver", "host", "--library", folder / "operators.py", "--output", folder, "--rounds", 2)
+    host = Path(drivers.__file__).parent / "host/libisthmus_host.so"
+    (folder / "driver.toml").write_text(
+        f'name = "stated"\nlibrary = "{host}"\npeak_flops = {{ bfloat16 = 1e15 }}\n'
+    )
+    options = ("--library", folder / "operators.py", "--output", folder, "--rounds", 2)
+    options = ("--driver", folder / "driver.toml", *options)
     done = conform("bench", "--golden", golden, *options)
     assert done.returncode == 0, done.stderr
     assert "left out: aten::add.Tensor float32 two" in done.stdout
@@ -69,12 +75,14 @@ def test_limits(result: dict[str, Any]) -> None:
         row for row in result["rows"] if row["operator"] == "aten::mm" and row["dtype"] == "float32"
     )
     assert product["limit_seconds"] >= product["flops"] / peak["float32"]
+    assert peak["float32"] >= product["flops"] / product["seconds"]  # not above the chip's own rate
+    assert peak["bfloat16"] == 1e15  # as its maker states
 
 
 def test_cases_refused_by_a_kernel_are_skipped_with_the_reason(result: dict[str, Any]) -> None:
     assert result["left_out"] == {
         "aten::add.Tensor float32 two": "returned status 5 (unsupported)",
-        "aten::add.Tensor bfloat16 two": "the library does not claim bfloat16",
+        "aten::add.Tensor bfloat16 two": "no kernel for bfloat16",
     }
 
 

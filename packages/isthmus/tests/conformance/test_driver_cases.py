@@ -16,8 +16,10 @@ from tools.repository import CORE, ROOT
 HOST = CORE / "src/isthmus/drivers/host/libisthmus_host.so"
 SOURCE = ROOT / "tests" / "helpers" / "mutant_driver.c"
 GROUPS = SOURCE.with_name("mutant_groups.h")
+ASYNC = SOURCE.with_name("async_driver.cpp")
 PATTERN = r"^(?:DEFECT|BEFORE|AFTER|RECORDS)\((\w+), (\w+)[,)]"
 DEFECTS = dict(re.findall(PATTERN, SOURCE.read_text() + GROUPS.read_text(), re.MULTILINE))
+ASYNC_DEFECTS = sorted(set(re.findall(r"BROKEN\((\w+)\)", ASYNC.read_text())) - {"name"})
 # Other changes needed to isolate the defect.
 COMPANIONS = {
     "allocate_unaligned": "table.memory_free = free_unaligned;",
@@ -81,13 +83,9 @@ def build(folder: Path, edit: str) -> Path:
     return library
 
 
-def failures(library: Path, **variables: str) -> str:
-    variables = {
-        "ISTHMUS_HOST_DEVICES": "2",
-        "ISTHMUS_HOST_MEMORY": "256MiB",
-        "LIBRARY": str(library),
-    } | variables
-    return output(JUDGE, **variables)
+def failures(library: Path, **variables: str | None) -> str:
+    chip = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "256MiB", "LIBRARY": str(library)}
+    return output(JUDGE, **{**chip, **variables})
 
 
 @pytest.mark.sampled(1)
@@ -127,6 +125,43 @@ WITHOUT_HOST_FUNCTIONS = (
 def test_a_broken_order_is_caught_without_host_functions(defect: str, tmp_path: Path) -> None:
     edit = f"table.{DEFECTS[defect]} = {defect}; table.stream_host_function = 0;"
     assert failures(build(tmp_path, edit)), f"no case noticed {defect}"
+
+
+@pytest.fixture(scope="module")
+def async_chip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("async") / "libasync.so"
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", f"-I{CORE / 'csrc'}"]
+    subprocess.run(["c++", str(ASYNC), "-o", str(library), *flags], check=True)
+    return library
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("without", [None, "1"])
+def test_an_asynchronous_chip_passes(without: str | None, async_chip: Path) -> None:
+    assert failures(async_chip, ASYNC_WITHOUT_HOST_FUNCTIONS=without) == ""
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("defect", ASYNC_DEFECTS)
+def test_a_defect_of_an_asynchronous_chip_is_caught(defect: str, async_chip: Path) -> None:
+    assert failures(async_chip, ASYNC_DEFECT=defect), f"no case noticed {defect}"
+
+
+# Defects that show reliably only while a host function holds a stream.
+HELD_ONLY = set(
+    "copy_peer_starts_early copy_waits default_stream_of_first_device host_function_before_earlier_work "
+    "host_function_beside_later_work host_functions_last_first priority_shares_the_default_stream "
+    "record_ignores_running_work wait_across_devices_in_the_caller wait_for_the_last_record".split()
+)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("defect", sorted(set(ASYNC_DEFECTS) - HELD_ONLY))
+def test_a_defect_of_an_asynchronous_chip_is_caught_without_host_functions(
+    defect: str, async_chip: Path
+) -> None:
+    found = failures(async_chip, ASYNC_DEFECT=defect, ASYNC_WITHOUT_HOST_FUNCTIONS="1")
+    assert found, f"no case noticed {defect}"
 
 
 def test_every_mandatory_function_has_a_case() -> None:

@@ -1,4 +1,4 @@
-"""Kernels that accept an index out of range are found, unless the framework checks it for them."""
+"""Kernels that accept a call that must fail are found: an index out of range, an empty reduction, two dtypes."""
 
 from __future__ import annotations
 
@@ -63,8 +63,9 @@ def test_a_kernel_that_accepts_one_fails(case: Case, tmp_path: Path, body: str) 
     assert outcome.message == "index -1 of index, whose size is 5: accepted, expected an error"
 
 
-def test_the_framework_checks_for_kernels_in_the_calling_thread(case: Case, tmp_path: Path) -> None:
-    assert outcome_of(case, tmp_path, "wraps", host=True).status == "passed"
+def test_a_kernel_in_the_calling_thread_is_not_exempt(case: Case, tmp_path: Path) -> None:
+    outcome = outcome_of(case, tmp_path, "wraps", host=True)
+    assert outcome.message == "index -1 of index, whose size is 5: accepted, expected an error"
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,19 @@ def test_each_changes_one_index_to_one_that_pytorch_refuses(name: str, dtype: st
         ]
         assert len(different) == 1, text
         assert np.count_nonzero(different[0][0].storage != different[0][1].storage) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("aten::argmax", "self of shape [3, 0]"),
+        ("aten::mm", "mat2 of dtype float64 beside another"),
+        ("aten::bernoulli_.float", "p = 1.5"),
+    ],
+)
+def test_other_calls_that_must_fail(name: str, expected: str) -> None:
+    cases = golden_cases(operators()[name], dtypes=("float32",))
+    assert any(expected == text for case in cases for text, _ in invalid_calls(schema_of(name), case))
 
 
 def _tensors(case: Case) -> list[Tensor]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.conformance.known_failures import KnownFailure, KnownFailureError, load, mark, stale_entries
-from isthmus.conformance.results import FAILED, KNOWN, NOT_CLAIMED, PASSED, CaseResult
+from isthmus.conformance.results import FAILED, KNOWN, NOT_CLAIMED, NOT_RUN, PASSED, CaseResult
 from tests.helpers.conformance_jobs import conform, known_entry
 
 _OPERATORS = ("aten::add.Tensor", "aten::rsqrt")
@@ -74,8 +74,48 @@ def test_an_entry_for_cases_that_could_not_run_is_not_stale(tmp_path: Path) -> N
 def test_an_entry_of_another_machine_does_not_apply(tmp_path: Path) -> None:
     (entry,) = _entries(tmp_path, machine="*rev A*")
     libraries = [{"description": "kernels"}]
-    assert entry.applies({"device": "chip rev A1", "libraries": libraries})
-    assert not entry.applies({"device": "chip rev B", "libraries": libraries})
+    assert entry.applies({"device": "chip rev A1", "devices": 2, "libraries": libraries})
+    assert not entry.applies({"device": "chip rev B", "devices": 2, "libraries": libraries})
+
+
+def _not_run_entry(folder: Path, **keys: str | bool) -> KnownFailure:
+    text = known_entry("not_run", operator="aten::rsqrt", **keys, reason="no such unit")
+    (folder / "known.toml").write_text(text)
+    (entry,) = load(str(folder / "known.toml"), _OPERATORS, "kernels")
+    return entry
+
+
+def test_an_entry_allows_a_case_that_is_not_run(tmp_path: Path) -> None:
+    entry = _not_run_entry(tmp_path, why="no kernel for float16")
+    other, result = _failure("no library has a kernel", None), _failure("no kernel for float16", None)
+    other.status = result.status = NOT_RUN
+    for each in (other, result):
+        mark([entry], each)
+    assert (result.status, other.status) == (NOT_CLAIMED, NOT_RUN)
+    assert result.message == "no such unit (no kernel for float16)"
+    names = set(_OPERATORS)
+    assert stale_entries([entry], [result, other], names, names) == []
+
+
+def test_an_entry_for_cases_that_run_is_stale(tmp_path: Path) -> None:
+    result, names = _failure(""), set(_OPERATORS)
+    result.status = PASSED
+    assert stale_entries([_not_run_entry(tmp_path)], [result], names, names) == []  # it was not demanded
+    (line,) = stale_entries([_not_run_entry(tmp_path)], [result], names, names, names)
+    assert "not_run 1 (aten::rsqrt): matches no case that is demanded and not run; remove it" in line
+    assert stale_entries([_not_run_entry(tmp_path, sometimes=True)], [result], names, names, names) == []
+
+
+def test_an_entry_does_not_allow_a_failure(tmp_path: Path) -> None:
+    result = _failure("no kernel for float16", None)
+    mark([_not_run_entry(tmp_path)], result)
+    assert result.status == FAILED
+
+
+def test_an_entry_may_be_about_the_number_of_devices(tmp_path: Path) -> None:
+    entry = _not_run_entry(tmp_path, machine="*, 1 device*")
+    assert entry.applies({"device": "chip", "devices": 1, "libraries": []})
+    assert not entry.applies({"device": "chip", "devices": 2, "libraries": []})
 
 
 def test_a_limit_that_is_no_number_is_refused(tmp_path: Path) -> None:
@@ -98,10 +138,10 @@ def test_a_file_includes_another_with_a_condition_of_its_own(tmp_path: Path) -> 
     (tmp_path / "shared.toml").write_text(f'machine = "*CPU kernels*"\n\n{entry}')
     own, shared = load(str(tmp_path / "known.toml"), _OPERATORS, "kernels")
     libraries = [{"description": "CPU kernels"}]
-    assert own.applies({"device": "chip rev A", "libraries": []})
-    assert not shared.applies({"device": "chip rev A", "libraries": []})
-    assert not shared.applies({"device": "chip rev B", "libraries": libraries})
-    assert shared.applies({"device": "chip rev A", "libraries": libraries})
+    assert own.applies({"device": "chip rev A", "devices": 2, "libraries": []})
+    assert not shared.applies({"device": "chip rev A", "devices": 2, "libraries": []})
+    assert not shared.applies({"device": "chip rev B", "devices": 2, "libraries": libraries})
+    assert shared.applies({"device": "chip rev A", "devices": 2, "libraries": libraries})
 
 
 @pytest.mark.parametrize("line", ["machine = 3", 'include = "shared.toml"', 'include = ["absent.toml"]'])

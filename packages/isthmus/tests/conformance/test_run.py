@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -11,9 +12,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from safetensors import safe_open
 
 from tests.helpers.conformance_jobs import check_refused, chip_with, conform, known_entry, without_torch
-from tests.helpers.conformance_libraries import WRONG, write_library
+from tests.helpers.conformance_libraries import RIGHT, WRONG, write_library
 
 CRASHING = ("crashes", "borrows_its_input")
 _BLOCKED = """
@@ -78,13 +80,17 @@ def test_a_crash_is_a_result_and_the_run_goes_on(judged: list[dict[str, Any]]) -
     assert {row["case"] for row in crashed} == {"zero-size"}
     assert {row["dtype"] for row in crashed} == {"float32", "bfloat16", "int64"}
     assert all("SIGSEGV" in row["message"] for row in crashed)
-    others = Counter(row["status"] for row in _of(judged, "crashes") if row["case"] != "zero-size")
+    others = Counter(
+        row["status"] for row in _of(judged, "crashes") if row["layout"] not in ("", "zero-size")
+    )
     assert others == {"passed": 15}
 
 
 def test_an_input_may_not_change_even_if_it_is_restored(judged: list[dict[str, Any]]) -> None:
     rows = [row for row in _of(judged, "borrows_its_input") if row["dtype"] == "float32"]
-    assert {row["status"] for row in rows if row["layout"] not in ("zero-size", "broadcast")} == {"crashed"}
+    assert {row["status"] for row in rows if row["layout"] not in ("", "zero-size", "broadcast")} == {
+        "crashed"
+    }
     crashed = [row["message"] for row in rows if row["status"] == "crashed"]
     assert all("SIGSEGV" in message for message in crashed)
     assert all(message.endswith(WRONG["borrows_its_input"][1]) for message in crashed)
@@ -145,13 +151,139 @@ def test_operators_and_tiers_narrow_the_run(tmp_path: Path, golden: Path, right:
     assert operators("--operators", "*add*") == {"aten::add.Tensor", "aten::_foreach_add.Scalar"}
     of_three = operators("--operators", "mul", "--operators", "cat", "--operators", "driver::set_async")
     assert of_three == {"aten::mul.Tensor", "aten::cat", "driver::set_async"}
-    assert operators("--tier", "by hand") == {"aten::add.Tensor", "aten::mul.Tensor"}
+
+
+# ---- Not run -------------------------------------------------------------------------------------------
+
+ALL_RIGHT = RIGHT.replace('dtypes=("float32", "bfloat16"))\ndef mul', "dtypes=DTYPES)\ndef mul")
+ADD = '@library.operator("aten::add.Tensor", dtypes=DTYPES)\ndef add(self, other, alpha, out):\n    '
+MUL = '@library.operator("aten::mul.Tensor", dtypes=DTYPES)\ndef mul(self, other, out):\n    '
+# Chips for a tier of two operators: kernels, exit status, words of the summary.
+CHIPS: dict[str, tuple[str, int, list[str]]] = {
+    "complete": (
+        ALL_RIGHT,
+        0,
+        ["demands 2 operators and 36 cases", "passed: driver host, 2 operators, 56 passed"],
+    ),
+    "empty": (
+        "",
+        3,
+        ["not run: 36 cases: no library has a kernel", "NOT RUN: driver host, 0 operators, 36 not"],
+    ),
+    "one kernel": (
+        f"{ADD}store(out, wide(self) + alpha * wide(other))",
+        3,
+        ["not run: 18 cases: no library has a kernel: aten::mul.Tensor", "28 passed, 18 not run"],
+    ),
+    "a dtype less": (
+        RIGHT,
+        3,
+        ["not run: 6 cases: no kernel for int64: aten::mul.Tensor", "48 passed, 6 not run"],
+    ),
+    "zeros": (
+        f"{ADD}out[...] = 0\n\n{MUL}out[...] = 0",
+        1,
+        ["FAILED: driver host, 2 operators, 10 passed, 30 fail"],
+    ),
+    "copies": (
+        f"{ADD}out[...] = self\n\n{MUL}out[...] = self",
+        1,
+        ["FAILED: driver host, 2 operators, 8 passed"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_a_tier_is_not_passed_by_not_running(tmp_path: Path, golden: Path, name: str) -> None:
+    kernels, status, words = CHIPS[name]
+    library = write_library(tmp_path, "chip", kernels)
+    done = conform("run", "--driver", "host", "--golden", golden, "--library", library, "--tier", "by hand")
+    assert done.returncode == status, done.stdout
+    assert all(word in done.stdout for word in words), done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["complete", "empty", "one kernel"])
+def test_a_whole_run_demands_the_core_operators(tmp_path: Path, golden: Path, name: str) -> None:
+    library = write_library(tmp_path, "chip", CHIPS[name][0])
+    done = conform("run", "--driver", "host", "--golden", golden, "--library", library)
+    assert done.returncode == CHIPS[name][1], done.stdout
+    assert "tier core demands 2 operators and 36 cases" in done.stdout
+
+
+def test_the_file_of_a_chip_names_what_is_not_run(tmp_path: Path, golden: Path) -> None:
+    allowed = known_entry("not_run", operator="aten::mul.Tensor", dtype="int64", reason="floats only")
+    chip = chip_with(tmp_path, write_library(tmp_path, "chip", RIGHT), allowed)
+    done = conform("run", "--driver", chip, "--golden", golden, "--tier", "by hand")
+    assert done.returncode == 0, done.stdout
+    assert "not claimed: 6 cases: floats only (no kernel for int64): aten::mul.Tensor" in done.stdout
+    write_library(tmp_path, "chip", ALL_RIGHT)
+    done = conform("run", "--driver", chip, "--golden", golden, "--tier", "by hand")
+    assert done.returncode == 1
+    assert "not_run 1 (aten::mul.Tensor): matches no case that is demanded and not run" in done.stdout
+
+
+def test_a_function_that_a_driver_lacks_is_named_with_its_cases(tmp_path: Path) -> None:
+    """And a run of driver cases makes no golden data."""
+    sample = chip_with(tmp_path, write_library(tmp_path, "chip"), "")
+    options = ("--driver", sample, "--operators", "driver::comm_reduces,driver::copy")
+    done = conform("run", *options, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "not run: 1 case: comm_reduces absent: driver::comm_reduces" in done.stdout
+    assert not (tmp_path / "cache").exists()
+
+
+# ---- A failure is a command ----------------------------------------------------------------------------
+
+
+def test_a_failure_prints_the_command_that_repeats_it(tmp_path: Path, golden: Path) -> None:
+    library = write_library(tmp_path, "last", WRONG["last_not_written"][0])
+    base = ("--driver", "host", "--golden", golden, "--library", library, "--operators", "add", "--jobs", 1)
+    done = conform("run", *base)
+    assert "  probably: they are not written" in done.stderr or "a tail" in done.stderr
+    assert "  first wrong: out[4, 3] is nan, expected " in done.stderr
+    (command, *_) = [line.strip() for line in done.stderr.splitlines() if line.startswith("  isthmus ")]
+    assert f"--library {library} --case aten::add.Tensor/float32/contiguous" in command
+    again = conform(*shlex.split(command)[2:], "--keep", tmp_path / "kept", "--output", tmp_path)
+    assert again.returncode == 1, again.stdout + again.stderr
+    (row,) = json.loads((tmp_path / "report.json").read_text())["results"]
+    assert (row["case"], row["dtype"], row["command"]) == ("contiguous", "float32", command)
+    stem = tmp_path / "kept" / "last-aten.add.Tensor-float32-contiguous"
+    arrays = safe_open(f"{stem}.safetensors", "np")
+    assert {*arrays.keys()} >= {"input.self", "input.other", "expected.out", "seen.out"}
+    about = json.loads(Path(f"{stem}.json").read_text())
+    assert about["case"] == "aten::add.Tensor/float32/contiguous"
+    assert about["arguments"]["alpha"] == 1
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "kept", *(tmp_path / "kept").iterdir())]
+    assert modes == [0o750, 0o640, 0o640]
+
+
+def test_a_crash_keeps_its_inputs(tmp_path: Path, golden: Path) -> None:
+    library = write_library(tmp_path, "crashes", WRONG["crashes"][0])
+    case = "aten::add.Tensor/float32/zero-size"
+    options = ("--driver", "host", "--golden", golden, "--library", library, "--case", case)
+    done = conform("run", *options, "--keep", tmp_path / "kept")
+    assert f"--case {case}" in done.stderr
+    arrays = safe_open(tmp_path / "kept" / "crashes-aten.add.Tensor-float32-zero-size.safetensors", "np")
+    assert "seen.out" not in arrays.keys()  # noqa: SIM118
+
+
+def test_a_driver_case_runs_alone(tmp_path: Path) -> None:
+    done = conform(
+        "run", "--driver", "host", "--case", "driver::copy/copies.copy_within", "--output", tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads((tmp_path / "report.json").read_text())["results"]) == 1
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (["--case", "aten::mul.Tensor/float32/9"], ["unknown case", "aten::mul.Tensor/float32/"]),
+        (["--case", "aten::ml/float32/9"], ["unknown operator aten::ml"]),
+        (["--case", "driver::copy/x"], ["unknown case; did you mean driver::copy/"]),
+        (["--case", "aten::mul.Tensor/float32/9", "--tier", "core"], ["leave out --operators and --tier"]),
         (["--operators", "aten::ad.Tensor"], ["unknown operator", "aten::add.Tensor"]),
         (["--tier", "lama"], ["unknown tier", "core"]),
         (["--driver", "none"], ["unknown driver 'none'", "host"]),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import isthmus.drivers
 from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import Case, Expected, OperatorEntry, Reader, Tensor, Writer, write_cases
 from isthmus.opset import schema_of
@@ -23,6 +24,15 @@ def test_the_delegate_route_passes(tmp_path: Path) -> None:
     judged = data["results"]
     assert {row["operator"] for row in judged} == set(Reader(golden).operators)
     assert {(row["library"], row["status"]) for row in judged} == {("pytorch", "passed")}
+
+
+def test_copies_to_the_cpu_do_not_pass_an_empty_chip(tmp_path: Path, golden: Path) -> None:
+    library = Path(isthmus.drivers.__file__).parent / "host" / "libisthmus_host.so"
+    chip = tmp_path / "driver.toml"
+    chip.write_text(f'name = "empty"\nlibrary = "{library}"\ndelegate = "none"\n')
+    done = conform("run", "--driver", chip, "--golden", golden, "--tier", "by hand")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "not run: 36 cases: no route but copies to the CPU" in done.stdout
 
 
 @pytest.mark.full

@@ -66,6 +66,17 @@ def test_generator_of_the_cpu_is_refused():
         torch.randn(4, device="chip", generator=torch.Generator())
 
 
+@pytest.mark.parametrize(("device", "generator"), [("chip", "cpu"), ("cpu", "chip"), ("chip", "chip")])
+def test_randperm_of_nothing_takes_any_generator(device: str, generator: str) -> None:
+    found = torch.randperm(0, device=device, generator=torch.Generator(device=generator))
+    assert found.shape == (0,) and found.device.type == device
+
+
+def test_randperm_of_nothing_empties_its_output() -> None:
+    out = torch.ones(3, dtype=torch.int64, device="chip")
+    assert torch.randperm(0, generator=torch.Generator(), out=out) is out and out.numel() == 0
+
+
 def test_a_cloned_generator_continues_with_the_same_numbers():
     generator = torch.Generator(device="chip").manual_seed(5)
     copy = generator.clone_state()

@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 import isthmus._C as core
 from isthmus.chip import compute_dtypes
+from tests.helpers import children
 from tests.helpers.graphs import capture
+from tools.repository import ROOT
 
 pytestmark = pytest.mark.host("CPU's kernels compute for it")
 
@@ -103,6 +105,27 @@ SUMS: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
     "avg_pool2d": (
         lambda x: gradient(lambda x: F.avg_pool2d(x, 60, 1, divisor_override=1), x), torch.zeros(1, 1, 130, 130),
     ),
+    "adaptive_avg_pool3d": (lambda x: F.adaptive_avg_pool3d(x, 1), torch.arange(COUNT).view(1, 1, 5, 10, 100) % 5.0),
+    "conv_transpose1d": (lambda x: F.conv_transpose1d(x, x), torch.ones(1, 1, COUNT)),
+    "conv_transpose2d": (lambda x: F.conv_transpose2d(x, x), torch.ones(1, 1, 71, 71)),
+    "conv_transpose2d, dilated": (
+        lambda x: F.conv_transpose2d(x, x[..., :5, :5], stride=2, dilation=3, output_padding=1),
+        torch.ones(1, 1, 71, 71),
+    ),
+    "conv1d's input": (lambda x: gradient(lambda x: F.conv1d(x, x[..., :COUNT].detach()), x), torch.ones(1, 1, 9000)),
+    "conv3d's input": (
+        lambda x: gradient(lambda x: F.conv3d(x, x[..., :18, :18, :18].detach()), x), torch.ones(1, 1, 35, 35, 35),
+    ),
+    "addbmm": (lambda x: torch.addbmm(x[0], x, x.mT), torch.ones(COUNT, 2, 2)),
+    "nll_loss": (lambda x: F.nll_loss(x, torch.zeros(COUNT, dtype=torch.long, device=x.device), reduction="sum"),
+                 -torch.ones(COUNT, 2)),
+    "batch_norm": (
+        lambda x: F.batch_norm(x, None, None, training=True), torch.arange(COUNT * 2.0).view(-1, 2) % 7 + 9,
+    ),
+    "log_softmax": (lambda x: F.log_softmax(x, -1), torch.arange(COUNT * 2.0).view(2, -1) % 3),
+    "softmax": (lambda x: F.softmax(x, -1), torch.arange(80.0).view(8, -1) % 7),
+    "prod": (lambda x: x.prod(-1), 1 + torch.arange(40.0).view(4, -1) % 7 / 64),
+    "interpolate": (lambda x: F.interpolate(x, 37, mode="linear"), torch.arange(30.0).view(1, 1, -1) % 7),
     "adaptive_avg_pool2d": (lambda x: gradient(lambda x: F.adaptive_avg_pool2d(x, 100), x), torch.zeros(1, 1, 1, 1)),
 }  # fmt: skip
 
@@ -125,6 +148,60 @@ def test_saturated_sums_are_exact() -> None:
             assert function(tensor.to("chip", dtype)).max().item() == sum_of_ones, name
         function, tensor = SUMS["fold"]
         assert function(tensor.to("chip", dtype)).item() == 400
+
+
+def test_sums_with_the_cpus_bits_on_request() -> None:
+    """With ISTHMUS_HOST_ACCUMULATE=cpu the same calls saturate, as on the CPU."""
+    children.output(
+        """
+        import torch
+        from tests.dispatch.test_compute_dtypes import SUMS
+        saturated = 0
+        for dtype in (torch.bfloat16, torch.float16):
+            for name, (function, tensor) in SUMS.items():
+                expected = function(tensor.to(dtype))
+                assert torch.equal(function(tensor.to("chip", dtype)).cpu(), expected), (name, dtype)
+                saturated += not torch.equal(expected, function(tensor).to(dtype))
+        assert saturated > len(SUMS), saturated
+        """,
+        ISTHMUS_HOST_ACCUMULATE="cpu",
+        PYTHONPATH=str(ROOT),
+    )
+
+
+SCALED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": lambda x, y: torch.add(x, y, alpha=-1e-3),
+    "add_": lambda x, y: x.clone().add_(y, alpha=0.3),
+    "add, out=": lambda x, y: torch.add(x, y, alpha=3, out=torch.empty_like(x)),
+    "add a number": lambda x, y: torch.add(x, 0.7, alpha=0.3),
+    "x + number": lambda x, y: x + 0.7,
+    "x += number": lambda x, y: x.clone().add_(-1e-3),
+    "x + number, out=": lambda x, y: torch.add(x, 1 / 3, out=torch.empty_like(x)),
+    "x - number": lambda x, y: x - 1.0001,
+    "number - x": lambda x, y: 0.3 - x,
+    "x + integer": lambda x, y: x + 4097,
+    "sub": lambda x, y: torch.sub(x, y, alpha=1.7),
+    "sub_ of a row": lambda x, y: x.clone().sub_(y[:1], alpha=2),
+    "rsub": lambda x, y: torch.rsub(x, y, alpha=0.9),
+    "_foreach_add": lambda x, y: torch._foreach_add([x], [y], alpha=-1e-3)[0],
+    "_foreach_add a number": lambda x, y: torch._foreach_add([x], 0.7)[0],
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", SCALED)
+def test_scaled_sums_are_rounded_once(name: str, dtype: torch.dtype) -> None:
+    function, (x, y) = (
+        SCALED[name],
+        torch.randn(2, 40, 8, generator=torch.Generator().manual_seed(0)).to(dtype),
+    )
+    assert torch.equal(function(x.to("chip"), y.to("chip")).cpu(), function(x.float(), y.float()).to(dtype))
+
+
+def test_scaled_sums_beyond_the_largest_number_of_float16() -> None:
+    x = torch.full((64,), 60000.0, dtype=torch.float16, device="chip")
+    assert torch.sub(x, x, alpha=2).unique().tolist() == [-60000.0]
+    assert (x - 70000).unique().tolist() == [-10000.0] and (70000.0 - x).unique().tolist() == [10000.0]
 
 
 @BOTH
@@ -335,4 +412,26 @@ def test_every_rule_names_an_operator() -> None:
             for key in ("CPU", "SparseCPU", "SparseCsrCPU")
         )
     }
-    assert {name.removeprefix("sparse ") for name in compute_dtypes.rules()} <= kernels
+    named = {name.removeprefix("sparse ").removeprefix("transposed ") for name in compute_dtypes.rules()}
+    assert named - set(compute_dtypes.CONVOLUTIONS) <= kernels
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch._standard_gamma,
+        torch._sample_dirichlet,
+        lambda x: torch.binomial(x.round() + 4, x / 4),
+        lambda x: torch._standard_gamma_grad(x, x * 2),
+    ],
+    ids=["gamma", "dirichlet", "binomial", "gradient of gamma"],
+)
+def test_16_bit_samples_are_those_of_float32_rounded(dtype: torch.dtype, draw: Any) -> None:
+    shape = torch.rand(64, device="chip").add_(0.5).to(dtype)
+    torch.manual_seed(3)
+    found = draw(shape)
+    torch.manual_seed(3)
+    expected = draw(shape.float())
+    assert found.dtype == dtype and torch.equal(found, expected.to(dtype))
+    assert torch.distributions.Beta(shape, shape).sample().dtype == dtype

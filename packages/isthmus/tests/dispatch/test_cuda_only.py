@@ -42,6 +42,30 @@ def test_refused_by_name(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [("CUDA",), ("CUDA", "Meta"), ("CUDA", "SparseCPU"), ("CUDA", "QuantizedCPU"), ("Meta",)],
+    ids="+".join,
+)
+def test_the_advice_of_a_refusal_can_be_followed(keys: tuple[str, ...]) -> None:
+    """CPU tensors are recommended only of a layout for which the operator has a kernel."""
+    name = "advice_" + "_".join(keys).lower()
+    with torch.library._scoped_library("cuda_only", "FRAGMENT") as library:
+        library.define(f"{name}(Tensor x) -> Tensor")
+        for key in keys:
+            library.impl(name, lambda x: x, key)
+        operator = getattr(torch.ops.cuda_only, name)
+        with pytest.raises(NotImplementedError, match="is not available on chip") as error:
+            operator(torch.ones(1, device="chip"))
+        with pytest.raises(NotImplementedError):
+            operator(torch.ones(1))
+        if "SparseCPU" in keys:
+            assert operator(torch.ones(1).to_sparse()).is_sparse
+    has_layout = any(key.endswith("CPU") for key in keys)
+    assert ("Call it on those, on CPU" in str(error.value)) == has_layout
+    assert ("none for CPU tensors" in str(error.value)) != has_layout
+
+
 # ---- products with a wider result
 
 

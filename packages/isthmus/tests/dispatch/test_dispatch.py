@@ -244,3 +244,15 @@ def test_no_warning_on_the_delegate_route() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.nn.Linear(4, 4, device="chip")(torch.ones(2, 4, device="chip")).sum().backward()
+
+
+@pytest.mark.parametrize("base", [0.5j, 1 + 1j, 1 + 0j])
+def test_pow_of_a_complex_number_and_float16(base: complex) -> None:
+    """CUDA has it and the CPU has not; the result is complex32."""
+    exponents = torch.tensor([[0.0, 1.0], [2.0, 3.0]], dtype=torch.float16, device="chip")
+    found, out = torch.pow(base, exponents), torch.empty(0, dtype=torch.complex32, device="chip")
+    assert found.dtype == torch.complex32 and found.shape == (2, 2)
+    assert torch.pow(base, exponents, out=out) is out
+    expected = torch.pow(base, exponents.cpu().float())
+    for result in (found, out, base**exponents):
+        torch.testing.assert_close(result.cpu().to(torch.complex64), expected, rtol=1e-3, atol=1e-3)

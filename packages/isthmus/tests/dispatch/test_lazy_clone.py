@@ -51,22 +51,21 @@ def test_a_write_leaves_the_other(name, written):
 
 def test_the_last_one_keeps_the_memory():
     gc.collect()
-    torch.chip.synchronize()  # memory that waits for another stream is free from now on
-    torch.chip.empty_cache()
-    x = torch.arange(4.0, device="chip")
+    x = torch.arange(1024.0, device="chip")
     place, before = address(x), torch.chip.memory_allocated()
     clones = [x._lazy_clone(), x._lazy_clone(), x[1:]._lazy_clone()]
-    assert torch.chip.memory_allocated() == before
+    assert [address(clone) for clone in clones] == [place] * 3
+    assert torch.chip.memory_allocated() <= before  # less where another test's memory is freed meanwhile
     clones[2].add_(1)
-    assert clones[2].tolist() == [2, 3, 4] and torch.chip.memory_allocated() > before
+    assert clones[2][:3].tolist() == [2, 3, 4] and address(clones[2]) != place
     del clones
     gc.collect()
     x.add_(1)
-    assert not is_shared(x) and address(x) == place and x.tolist() == [1, 2, 3, 4]
-    assert torch.chip.memory_allocated() == before
+    assert not is_shared(x) and address(x) == place and x[:4].tolist() == [1, 2, 3, 4]
+    assert torch.chip.memory_allocated() <= before
     y = x._lazy_clone()
     del x
-    assert y.mul_(2).tolist() == [2, 4, 6, 8] and address(y) == place
+    assert y.mul_(2)[:4].tolist() == [2, 4, 6, 8] and address(y) == place
 
 
 def test_reads_copy_nothing():

@@ -172,7 +172,8 @@ def check_console(body: str, folder: Path) -> None:
         command, _, expected = part.partition("\n")
         result = run("bash", "-euo", "pipefail", "-c", f"({command}) 2>&1", cwd=folder)
         printed = result.stdout.expandtabs()
-        assert (result.returncode == 0) == ("FAILED" not in expected), f"$ {command}\n{printed}"
+        succeeds = "FAILED" not in expected and "NOT RUN" not in expected
+        assert (result.returncode == 0) == succeeds, f"$ {command}\n{printed}"
         if expected.strip():
             matches = doctest.OutputChecker().check_output(expected.expandtabs(), printed, doctest.ELLIPSIS)
             assert matches, f"$ {command}\nexpected:\n{expected}\nprinted:\n{printed[-3000:]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import nbformat
@@ -30,18 +31,36 @@ def test_the_example_prints_what_it_shows() -> None:
     assert texts(ran) == texts(shown) == ["True True cuda:0\n", "True\n", "False chip:0\n"]
 
 
+CELLS = (
+    "import torch; x = torch.ones(2).cuda(); print(x.is_cuda, x.device.type, str(x.device))",
+    "print('cuda' if x.device.type == 'cuda' else 'other', f'{x.device}', [torch.device('cuda', 0)])",
+    "def on_cuda(tensor): return tensor.is_cuda\nprint(on_cuda(x), eval('x.is_cuda'), repr(x))",
+    "%time print(torch.cuda.is_available(), x.type())",
+    "print(await __import__('asyncio').sleep(0, x.device))",
+)
+SHOWN = [
+    "True cuda cuda:0\n",
+    "cuda cuda:0 [device(type='cuda', index=0)]\n",
+    "True True tensor([1., 1.], device='cuda:0')\n",
+    "True torch.cuda.FloatTensor\n",
+    "cuda:0\n",
+]
+
+
 @pytest.mark.full
 def test_kernels_under_isthmus_run_need_no_extension(tmp_path: Path) -> None:
-    cell = "import torch; x = torch.ones(2).cuda(); print(x.is_cuda, x.device.type, str(x.device))"
     script = tmp_path / "serve.py"
     script.write_text(
-        "import nbformat, nbclient\n"
-        f"notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell({cell!r})])\n"
+        "import json, nbformat, nbclient\n"
+        f"cells = [nbformat.v4.new_code_cell(cell) for cell in {CELLS!r}]\n"
+        "notebook = nbformat.v4.new_notebook(cells=cells)\n"
         "nbclient.NotebookClient(notebook, kernel_name='python3').execute()\n"
-        "print(notebook.cells[0].outputs[0]['text'], end='')\n"
+        "print(json.dumps([cell.outputs[0]['text'] for cell in notebook.cells]))\n"
     )
     done = command("run", "--quiet", str(script))
-    assert done.stdout == "True cuda cuda:0\n", done.stderr
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert [text.partition("CPU times")[0] for text in shown] == SHOWN
 
 
 def test_loading_twice_and_unloading(capsys: pytest.CaptureFixture[str]) -> None:

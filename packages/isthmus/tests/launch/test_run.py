@@ -15,6 +15,8 @@ from isthmus.launch.cli import main, parse
 from isthmus.launch.ranks import Ranks
 from isthmus.launch.run import SITE, Job, JobError
 from tests.helpers.command import run
+from tests.helpers.outside_driver import build
+from tools.repository import ROOT
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 START = r"isthmus: cuda -> chip:0 \(driver host, 1 device, 1\.0 GiB\)\n"
@@ -27,6 +29,17 @@ END = (
 def plain(*arguments):
     """Run plain Python with the same arguments; these scripts do not need a GPU."""
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("page", ["docs/guides/run-a-cuda-script.md", "docs/zh/guides/run-a-cuda-script.md"])
+def test_the_guide_explains_every_part_of_the_end_line(page):
+    text = (ROOT / page).read_text().splitlines()
+    (line,) = (each for each in text if re.fullmatch(END.replace(r"1\.0 GiB", r"8\.0 GiB"), f"{each}\n"))
+    explained = [cells[1].strip(" `") for cells in (row.split("|") for row in text) if len(cells) == 4]
+    first, _, rest = line.removeprefix("isthmus: ").partition(": ")
+    routes, *others = rest.split(" · ")
+    for part in (first, *(route.split()[1] for route in routes.split(", ")), *others):
+        assert part in explained, part
 
 
 # ---- programs ------------------------------------------------------------------------------------------------
@@ -214,6 +227,18 @@ def test_device_and_quiet_where_nothing_has_run_before(tmp_path):
     places = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": ""}
     done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2", **places)
     assert (done.stdout, done.stderr) == ("cuda:1 1\n", "")
+    done = run("--device", "1", "-c", code, ISTHMUS_HOST_DEVICES="2", **places)
+    first, last = done.stderr.splitlines()
+    assert first.startswith("isthmus: cuda -> chip:1 (") and " operator" in last
+
+
+def test_a_driver_that_counts_its_devices_after_initialize(tmp_path):
+    edit = "table.initialize = note_initialize; table.device_count = count_when_initialized;"
+    code = "import torch; print(torch.ones(2, device='cuda').sum().item())"
+    done = run("-c", code, ISTHMUS_DRIVER=build(tmp_path, edit))
+    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
+    first, *_, last = done.stderr.splitlines()
+    assert first == "isthmus: cuda -> chip:0 (driver liboutside, 1 device, 1.0 GiB)" and " operator" in last
 
 
 @pytest.mark.full
@@ -244,6 +269,15 @@ def test_hidden_devices():
     done = run("-c", "import torch; print(torch.cuda.is_available())", CUDA_VISIBLE_DEVICES="-1")
     assert (done.stdout, done.returncode) == ("False\n", 0)
     assert done.stderr == "isthmus: CUDA_VISIBLE_DEVICES=-1 hides every device; unset it to use one\n"
+
+
+def test_devices_that_the_program_hides():
+    code = "import os, torch; os.environ['CUDA_VISIBLE_DEVICES'] = '1'; print(torch.cuda.device_count())"
+    done = run("-c", code)
+    assert (done.stdout, done.returncode) == ("0\n", 0)
+    assert done.stderr.splitlines()[1:] == [
+        "isthmus: CUDA_VISIBLE_DEVICES=1 hides every device; unset it to use one"
+    ]
 
 
 @pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": "0"}], ids=["all", "chosen"])
@@ -325,7 +359,7 @@ def test_a_flag_of_a_package_that_is_absent(monkeypatch, capsys):
     monkeypatch.setattr("isthmus.launch.cli.PACKAGES", ("isthmus", "isthmus_nowhere"))
     with pytest.raises(SystemExit):
         parse(["--dump", "hashes", "a.py"])
-    assert "(isthmus-nowhere is not installed)" in capsys.readouterr().err
+    assert "(not installed: isthmus-nowhere)" in capsys.readouterr().err
 
 
 def test_the_variables_of_flags_of_other_packages(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 import isthmus
 from isthmus.conformance.calling import Any_, DeviceTensor, Frame
 from isthmus.drivers import interface
-from isthmus.opset import header
+from isthmus.opset import header, operators, semantics
 from isthmus.opset.library import Context
 from isthmus.opset.schema import parse
 from tests.helpers.conformance_jobs import conform
@@ -95,6 +95,17 @@ def test_kernel_of_another_prototype_does_not_compile(standard: str, operator: s
 def test_the_installed_header_is_that_of_the_opset() -> None:
     installed = Path(isthmus.include_path()) / "isthmus_ops.h"
     assert installed.read_text() == header.opset(), "run make setup"
+
+
+def test_semantics_are_those_of_operators_of_the_opset() -> None:
+    names = {*operators(), *(name.partition(".")[0] for name in operators())}
+    assert set(semantics.SEMANTICS) - names == set()
+
+
+def test_an_operator_states_its_semantics() -> None:
+    found = header.opset().split("/* aten::index_put(")[1].partition("*/")[0].splitlines()
+    assert " * of a repeated index any one value; with accumulate all are added" in found
+    assert " * indices: -size of self to size of self - 1; others are errors " in found
 
 
 def test_writing_the_header_needs_no_torch() -> None:

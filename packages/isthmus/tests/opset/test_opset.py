@@ -238,6 +238,27 @@ def test_derived_cases_have_every_rank_and_layout(name: str) -> None:
         assert flat >= {*range(-4, 4)}
 
 
+def test_derived_cases_broadcast_outer_dimensions_single_elements_and_dtypes() -> None:
+    cases = cases_of(opset.operators()["aten::add.Tensor"], "float32")
+    shapes = {tuple(t.shape for t in tensors(case)) for case in cases}
+    full = (2, 3, 4, 5)
+    assert shapes >= {(full, full[1:]), (full, (1, 3, 4, 5)), ((1, 3, 4, 5), full)}
+    assert shapes >= {((1, 1), (5, 7)), ((5, 7), (1, 1)), ((5, 131), (5, 1)), ((5, 1), (5, 131))}
+    assert {tuple(t.dtype for t in tensors(case)) for case in cases} >= {
+        ("float32", "int64"),
+        ("int32", "float32"),
+    }
+
+
+def test_derived_cases_have_outputs_of_different_layouts_and_one_row_with_nan() -> None:
+    labelled = {case.label: case for case in cases_of(opset.operators()["aten::sort"], "float32")}
+    assert labelled["out-step-contiguous"].output.split() == ["step", "contiguous"]
+    labelled = {case.label: case for case in cases_of(opset.operators()["aten::mm"], "bfloat16")}
+    found = np.isnan(labelled["nan-in-row-mat2"].arguments["mat2"].view.astype(float))
+    assert found.sum() == 1
+    assert found[1:-1, 0].any()
+
+
 def test_large_derived_cases_pass_16_bit_sizes() -> None:
     shapes = {
         name: [t.shape for case in cases_of(opset.operators()[name], "float32") for t in tensors(case)]
@@ -272,6 +293,30 @@ def test_operators_may_leave_strides_and_special_values_unspecified() -> None:
     cases = derived("aten::convolution_backward")
     assert any(case.kind == "special" for case in cases)  # finite extremes
     assert all(np.isfinite(t.view).all() for case in cases for t in tensors(case))
+
+
+def test_a_math_library_by_the_limits_of_opencl_passes() -> None:
+    limits = {
+        "exp": 3,
+        "log": 3,
+        "sin": 4,
+        "cos": 4,
+        "tan": 5,
+        "tanh": 5,
+        "atan2": 6,
+        "pow.Tensor_Scalar": 16,
+    }
+    found = {name: opset.operators()[f"aten::{name}"].tolerance["float32"].ulp for name in limits}
+    assert found == limits
+    assert opset.operators()["aten::rsub.Scalar"].tolerance["float32"].accumulate == 1  # alpha's product
+
+
+def test_roots_by_powers_get_no_negative_zero() -> None:
+    """The square root of -0.0 is -0.0, its power 0.0."""
+    for case in cases_of(opset.operators()["aten::pow.Tensor_Scalar"], "float32"):
+        if case.arguments["exponent"] in (0.5, -0.5):
+            values = case.arguments["self"].view
+            assert not (np.signbit(values) & (values == 0)).any(), case.label
 
 
 def test_special_values_are_tried_for_every_elementwise_float_operator() -> None:

@@ -43,7 +43,7 @@ def call(kernel: Kernel, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
     for array in arrays:
         frame.push(placed(array))
     context, _callbacks = make_context(0, 0, 0, lambda _: 0, [])
-    address, handle, function = kernel.function, 0, None
+    address, handle, function = kernel.function, kernel.handle, None
     if not isinstance(address, int):
         function = import_tvm_ffi().convert(address)
         address, handle = address_of(function)
@@ -279,3 +279,34 @@ def test_a_makers_generator_is_a_file(tmp_path: Path) -> None:
         load("cuda")
     with pytest.raises(LibraryError, match=r"absent\.py is not a file; check"):
         load(str(tmp_path / "absent.py"))
+
+
+def test_a_generator_has_modules_beside_it_and_kernels_with_handles(tmp_path: Path) -> None:
+    """The handle is the first argument of the function, which one address serves for every run."""
+    (tmp_path / "beside.py").write_text("NUMBER = 41\n")
+    (tmp_path / "mine.py").write_text(
+        "import ctypes\n"
+        "from beside import NUMBER\n"
+        "from isthmus.opset.library import HOST\n"
+        "from isthmus.opset.pointwise import Kernel\n"
+        "MOST_OPERANDS = 7\n"
+        "seen = []\n"
+        "call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)(\n"
+        "    lambda handle, arguments, count, result: seen.append(handle) or 0)\n"
+        "def generate(runs):\n"
+        "    address = ctypes.cast(call, ctypes.c_void_p).value\n"
+        "    return [Kernel(address, HOST, NUMBER + i) for i, _ in enumerate(runs)]\n"
+    )
+    generator = load(str(tmp_path / "mine.py"))
+    assert (generator.shortest, generator.most_operands) == (2, 7)
+    run = Run(("float32",), (Step("exp(self)", {"self": Value(0)}, "float32", "float32"),), (1,))
+    kernels = generator.generate([run, run])
+    for kernel in kernels:
+        call(kernel, [np.zeros(2, np.float32), np.zeros(2, np.float32)])
+    assert generator.generate.__globals__["seen"] == [41, 42]
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 2.0])
+def test_small_powers_are_products(exponent: float) -> None:
+    expression = pointwise.expression_of("pow.Tensor_Scalar", {"self": None, "exponent": exponent})
+    assert expression == " * ".join(["self"] * int(exponent))

@@ -43,12 +43,17 @@ CASES: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "softmax": lambda s, device: torch.sparse.log_softmax(torch.sparse.softmax(s, 1), 1),
     "made elsewhere": lambda s, device: torch.zeros_like(s.to("cpu"), device=device) + s,
     "empty": lambda s, device: torch.sparse_coo_tensor(size=(2, 3), device=device).coalesce(),
+    "checked": lambda s, device: _checked(s.coalesce().indices(), s.coalesce().values()),
 }
 
 
 def _sparse(device: str) -> torch.Tensor:
     made = torch.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2.0, 3.0], (2, 3), check_invariants=True)
     return made.to(device)
+
+
+def _checked(indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return torch.sparse_coo_tensor(indices, values, (2, 3), is_coalesced=True, check_invariants=True)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -59,6 +64,14 @@ def test_results_are_those_of_cpu(case: str) -> None:
     if found.is_sparse:
         expected, found = expected.to_dense(), found.to_dense()
     assert torch.equal(found.cpu(), expected)
+
+
+def test_equal_indices_are_not_coalesced() -> None:
+    indices, values = torch.tensor([[0, 0], [1, 1]], device="chip"), torch.ones(2, device="chip")
+    with pytest.raises(RuntimeError, match="indices correspond to uncoalesced COO tensor"):
+        _checked(indices, values)
+    with pytest.raises(RuntimeError, match="indices correspond to uncoalesced COO tensor"):
+        _checked(indices.flip(1) + torch.tensor([[1, 0], [0, 0]], device="chip"), values)
 
 
 def test_gradients_of_a_product() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -133,3 +134,58 @@ def test_the_cpus_own_kernels_are_kept_where_it_replaces_cuda(
             assert (
                 torch.ops.dispatch_keys.twice(torch.ones(1, device="cuda").bfloat16()).dtype == torch.float32
             )
+
+
+PACKAGES = {
+    "cpu first": """
+library.impl("twice", lambda x: x * 3, "CPU")
+library.impl("twice", lambda x: x * 4, "CUDA")
+""",
+    "cuda first": """
+library.impl("twice", lambda x: x * 4, "CUDA")
+library.impl("twice", lambda x: x * 3, "CPU")
+""",
+    "a library for each": """
+held = [torch.library.Library("dispatch_keys", "IMPL", key) for key in ("CUDA", "CPU")]
+for each, factor in zip(held, (4, 3)):
+    each.impl("twice", lambda x, factor=factor: x * factor)
+""",
+    "register_kernel": """
+torch.library.register_kernel("dispatch_keys::twice", "cpu", lambda x: x * 3, lib=library)
+torch.library.register_kernel("dispatch_keys::twice", "cuda", lambda x: x * 4, lib=library)
+""",
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_with_kernels_for_both_devices_says_nothing(
+    name: str,
+    library: torch.library.Library,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """PyTorch's warning of an overridden kernel, of Python and of C++, would be of the shim's making."""
+    monkeypatch.setenv("ISTHMUS_DEVICE", "cpu")
+    with shim.enter(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        names: dict[str, Any] = {"torch": torch, "library": library, "held": []}
+        exec(PACKAGES[name], names)
+        assert torch.ops.dispatch_keys.twice(torch.ones(1, device="cuda")).item() == 3
+        for each in names["held"]:
+            each._destroy()
+    assert "Overriding" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "make"),
+    [
+        ("SparseCUDA", lambda x: x.to_sparse()),
+        ("SparseCsrCUDA", lambda x: x.to_sparse_csr()),
+        ("QuantizedCUDA", lambda x: torch.quantize_per_tensor(x, 0.5, 0, torch.qint8)),
+    ],
+)
+def test_kernels_for_cudas_other_layouts_serve_the_accelerators(
+    cuda: Scope, library: torch.library.Library, key: str, make: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    library.impl("twice", lambda x: torch.full((), 2.0), key)
+    assert torch.ops.dispatch_keys.twice(make(torch.eye(2, device="cuda"))).item() == 2

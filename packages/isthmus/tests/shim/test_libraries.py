@@ -77,6 +77,35 @@ def test_megatron_starts_without_nvcc(entry: str, tmp_path: Path) -> None:
     assert done.stdout.strip() == "None", done.stderr
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from bitsandbytes.cuda_specs import get_cuda_specs\nspecs = get_cuda_specs()",
+        "from . import cuda_specs\nspecs = cuda_specs.get_cuda_specs()",
+        "import bitsandbytes.cuda_specs as found\nspecs = found.get_cuda_specs()",
+    ],
+)
+def test_bitsandbytes_loads_its_library_for_the_cpu(use: str, tmp_path: Path) -> None:
+    """The library is chosen while the package is imported; one for CUDA cannot be opened."""
+    package = tmp_path / "bitsandbytes"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = '0.50.2'\nfrom . import cextension, functional\n")
+    (package / "functional.py").write_text("")
+    (package / "cuda_specs.py").write_text("def get_cuda_specs():\n    return 'cuda'\n")
+    (package / "cextension.py").write_text(use)
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from isthmus import shim
+        with shim.enter():
+            from bitsandbytes.cextension import specs
+        from bitsandbytes.cuda_specs import get_cuda_specs
+        print(specs, get_cuda_specs())
+    """
+    done = run(code)
+    assert done.stdout.strip() == "None cuda", done.stderr
+
+
 def test_peft(tmp_path):
     found = found_by("peft", tmp_path, "peft", "transformers")
     assert found["losses"][0] > found["losses"][1] > found["losses"][2]

@@ -89,7 +89,7 @@ def test_functions_of_the_bindings_follow_streams_and_devices(cuda):
     if torch.cuda.device_count() > 1:
         torch._C._cuda_setDevice(1)
         assert torch._C._cuda_getDevice() == torch.cuda.current_device() == 1
-        assert raw(1) != raw(0)
+        assert raw(1) == torch.cuda.current_stream(1).cuda_stream
         torch._C._cuda_setDevice(0)
     torch._C._cuda_synchronize()
     torch._C._cuda_clearCublasWorkspaces()

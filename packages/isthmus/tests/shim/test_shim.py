@@ -1,6 +1,7 @@
 """The proxies of the shim, in this process: CUDA's names work inside the scope only."""
 
 import copy
+import inspect
 import pickle
 import sys
 from typing import ClassVar
@@ -199,6 +200,23 @@ def test_default_tensor_type(cuda, kind):
         torch.set_default_tensor_type("torch.FloatTensor")
     assert torch.zeros(1).device.type == torch.Tensor([1]).device.type == "cpu"
     assert "__new__" not in vars(torch.Tensor)
+
+
+def parameter_kinds(function):
+    return [(each.name, each.kind) for each in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.filterwarnings("ignore:.*set_default_tensor_type")
+@pytest.mark.parametrize("name", ["FloatTensor", "HalfTensor", "BFloat16Tensor", "DoubleTensor"])
+def test_dynamo_takes_the_constructor_of_a_default_tensor_type(cuda, name):
+    """Its first import, as by an optimizer's step, compares the signature of torch.Tensor.__new__."""
+    expected = parameter_kinds(torch.Tensor.__new__)
+    torch.set_default_tensor_type(f"torch.cuda.{name}")
+    try:
+        assert parameter_kinds(torch.Tensor.__new__) == expected
+        assert torch.Tensor([2]).item() == torch.Tensor(torch.ones(1)).item() + 1
+    finally:
+        torch.set_default_tensor_type("torch.FloatTensor")
 
 
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
@@ -503,8 +521,14 @@ def test_custom_operators_registered_for_cuda(cuda):
     library = torch.library.Library("shim_test", "FRAGMENT")
     library.define("thrice(Tensor x) -> Tensor")
     library.impl("thrice", lambda x: x * 3, "CUDA")
+    library.define("four_times(Tensor x) -> Tensor")
+    torch.library.register_kernel("shim_test::four_times", "cuda", lambda x: x * 4, lib=library)
+    library.define("five_times(Tensor x) -> Tensor")
+    torch.library.impl("shim_test::five_times", ["cpu", "cuda"], lambda x: x * 5, lib=library)
     x = torch.ones(1, device="cuda")
     assert twice(x).item() == 2 and torch.ops.shim_test.thrice(x).item() == 3
+    assert torch.ops.shim_test.four_times(x).item() == 4 and torch.ops.shim_test.five_times(x).item() == 5
+    assert torch.ops.shim_test.five_times(x.cpu()).item() == 5
 
     @twice.register_kernel("cpu")
     def _(x):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,6 +13,14 @@ from isthmus import shim
 from isthmus_common.patches import Scope
 
 MESSAGE = "To copy construct from a tensor"
+
+
+@pytest.fixture
+def always() -> Iterator[None]:
+    """Warnings of C++ that come once in a process come always."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +57,27 @@ def test_other_proxies(cuda: Scope) -> None:
         first = here() - 3
     places = [(warning.filename, warning.lineno) for warning in caught]
     assert (__file__, first) in places and all(file == __file__ for file, _ in places)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "torch.cuda.FloatTensor([1.0])",
+        "torch.autocast('cuda', dtype=torch.float64)",
+        "torch.cuda.amp.custom_fwd(lambda: 0)",
+        "torch.add(x, x, out=torch.empty(3, device='cuda'))",
+        pytest.param(
+            "torch.ones(1, device='cuda').std()", marks=pytest.mark.host("other chips' kernels do not warn")
+        ),
+        "torch.tensor(x, device='cuda')",
+    ],
+)
+def test_the_place_is_that_of_the_program(cuda: Scope, always: None, program: str) -> None:
+    names = {"torch": torch, "x": torch.ones(2, device="cuda"), "__name__": "a_program"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        exec(compile(f"\n\n{program}\n", "a_program.py", "exec"), names)
+    assert {(warning.filename, warning.lineno) for warning in caught} == {("a_program.py", 3)}
 
 
 def test_filters_are_those_of_the_caller(cuda: Scope) -> None:

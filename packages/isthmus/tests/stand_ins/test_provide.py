@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata as metadata
 import inspect
 import os
+import re
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -117,6 +118,12 @@ def test_nothing_else_can_be_provided():
     expected = "cannot provide 'deep_ep'; expected one of flash_attn, apex, transformer_engine, xformers"
     with pytest.raises(JobError, match=expected):
         Job(["-c", "pass"], provide="deep_ep").environment()
+    for name, hint in (
+        ("flash-attn", "did you mean flash_attn?"),
+        ("bitsandbytes", "pip install bitsandbytes"),
+    ):
+        with pytest.raises(JobError, match=re.escape(hint)):
+            Job(["-c", "pass"], provide=name).environment()
     path = Job(["-c", "pass"], provide="apex", environ={"PYTHONPATH": "mine"}).environment()["PYTHONPATH"]
     assert [Path(each).name for each in path.split(os.pathsep)] == ["site", "apex", "mine"]
 

@@ -205,14 +205,15 @@ def _users_frame(name: str) -> re.Match[str] | None:
 def is_users(file: str) -> bool:
     """Return whether a file belongs to the user rather than to Python or to an installed package."""
     top = file.partition("/")[0].removesuffix(".py")
-    return not (_LIBRARY.search(file) or top in sys.stdlib_module_names or top in _packages())
+    is_ours = top == "isthmus" or top.startswith("isthmus_")
+    return not (is_ours or _LIBRARY.search(file) or top in sys.stdlib_module_names or top in _packages())
 
 
 @cache
 def _packages() -> frozenset[str]:
     from importlib.metadata import packages_distributions
 
-    return frozenset(packages_distributions()) | {"torch", "torch_npu", "transformers", "isthmus"}
+    return frozenset(packages_distributions()) | {"torch", "torch_npu", "transformers"}
 
 
 def _calling_name(name: str) -> str:

@@ -29,8 +29,10 @@ def _advise(advice: str, *names: str) -> dict[str, Library]:
     return dict.fromkeys(names, Library("IM301", Severity.MANUAL, advice))
 
 
-def _stand_in(advice: str, *names: str) -> dict[str, Library]:
-    return dict.fromkeys(names, Library("IM302", Severity.REVIEW, advice))
+def _stand_in(package: str, source: str, *names: str) -> dict[str, Library]:
+    """Entries of names that ``--provide`` has for a package, and what to use in the source instead of them."""
+    option = f"`isthmus run --provide {package}` puts modules of this name in its place"
+    return dict.fromkeys(names, Library("IM302", Severity.REVIEW, f"{option}; in the source, {source}"))
 
 
 def _attention(advice: str, *names: str) -> dict[str, Library]:
@@ -45,18 +47,25 @@ def _converts(code: str, *names: str) -> dict[str, Library]:
     return dict.fromkeys(names, Library(code, Severity.REVIEW, advice))
 
 
-_PROVIDE_APEX = "`isthmus run --provide apex` puts modules of this name in its place; in the source, "
-_PROVIDE_FLASH = "`isthmus run --provide flash_attn` puts modules of this name in its place; in the source, "
+_NOT_PROVIDED = "it is not in the stand-in; use isthmus.ops or torch.nn.functional"
 
-# Dotted names of modules and their members; the longest match counts.
+# Dotted names of modules and their members; the longest match counts. tests/test_third_party.py compares them with
+# the stand-ins and the patches of `isthmus run`.
 LIBRARIES: dict[str, Library] = {
     **_attention("import its parts by name: some are converted, some have a stand-in, some have neither", "apex"),
     **_converts("IM230", "apex.amp"),
-    **_advise("use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm", "apex.parallel"),
-    **_advise("scale the gradients by hand before the step of a torch.optim optimizer", "apex.parallel.LARC"),
+    **_stand_in(
+        "apex", "torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm", "apex.parallel"
+    ),
+    **_stand_in("apex", "gradients scaled by hand before an optimizer's step", "apex.parallel.LARC"),
+    **_stand_in("apex", "torch.amp", "apex.fp16_utils"),
+    **_stand_in(
+        "apex", "an optimizer of torch.optim",
+        "apex.optimizers.FusedLAMB", "apex.optimizers.fused_lamb.FusedLAMB",
+    ),
     **_advise(
         "use torch.nn, torch.optim and isthmus.ops",
-        "apex.optimizers", "apex.contrib", "apex.transformer", "apex.mlp", "apex.fused_dense", "apex.fp16_utils",
+        "apex.optimizers", "apex.contrib", "apex.transformer", "apex.mlp", "apex.fused_dense",
     ),
     **_converts("IM231", "apex.parallel.DistributedDataParallel", "apex.parallel.convert_syncbn_model"),
     **_converts(
@@ -66,37 +75,51 @@ LIBRARIES: dict[str, Library] = {
         "apex.normalization.FusedLayerNorm", "apex.normalization.fused_layer_norm.FusedLayerNorm",
         "apex.normalization.FusedRMSNorm", "apex.normalization.fused_layer_norm.FusedRMSNorm",
     ),
-    **_stand_in(_PROVIDE_APEX + "torch.nn.LayerNorm and isthmus.ops.RMSNorm", "apex.normalization"),
+    **_stand_in("apex", "torch.nn.LayerNorm and isthmus.ops.RMSNorm", "apex.normalization"),
     **_stand_in(
-        _PROVIDE_APEX + "isthmus.ops.clip_grad_norm_ and torch._foreach_* ", "apex.multi_tensor_apply", "amp_C"
+        "apex", "isthmus.ops.clip_grad_norm_ and torch._foreach_*", "apex.multi_tensor_apply", "amp_C"
     ),
-    **_stand_in(_PROVIDE_APEX + "a matrix product added to main_grad", "fused_weight_gradient_mlp_cuda"),
+    **_stand_in("apex", "a matrix product added to main_grad", "fused_weight_gradient_mlp_cuda"),
     **_advise(
         "use torch.nn.functional and isthmus.ops (scaled_masked_softmax, rotary)",
         "apex_C", "fused_layer_norm_cuda", "scaled_masked_softmax_cuda", "scaled_upper_triang_masked_softmax_cuda",
         "scaled_softmax_cuda", "fused_rotary_positional_embedding", "fused_dense_cuda", "fast_layer_norm", "mlp_cuda",
     ),
     **_stand_in(
-        _PROVIDE_FLASH + "isthmus.ops.flash_attn_func, or torch.nn.functional.scaled_dot_product_attention",
+        "flash_attn", "isthmus.ops.flash_attn_func, or torch.nn.functional.scaled_dot_product_attention",
         "flash_attn", "flash_attn.flash_attn_interface", "flash_attn.modules.mha", "flash_attn_interface",
     ),
-    **_stand_in(_PROVIDE_FLASH + "isthmus.ops.unpad_input and pad_input", "flash_attn.bert_padding"),
-    **_stand_in(_PROVIDE_FLASH + "isthmus.ops.apply_rotary_emb", "flash_attn.layers.rotary"),
-    **_stand_in(_PROVIDE_FLASH + "isthmus.ops.rms_norm", "flash_attn.ops.rms_norm"),
-    **_stand_in(_PROVIDE_FLASH + "isthmus.ops.cross_entropy", "flash_attn.losses.cross_entropy"),
-    **_advise(
-        "it is not in the stand-in; use isthmus.ops or torch.nn.functional",
-        "flash_attn.ops", "flash_attn.models", "flash_attn.utils", "flash_attn_2_cuda", "flash_attn_3",
-        "flash_attn_triton", "dropout_layer_norm", "rotary_emb", "xentropy_cuda_lib",
+    **_stand_in("flash_attn", "isthmus.ops.unpad_input and pad_input", "flash_attn.bert_padding"),
+    **_stand_in(
+        "flash_attn", "isthmus.ops.apply_rotary_emb", "flash_attn.layers.rotary", "flash_attn.ops.triton.rotary"
     ),
-    **_advise("use torch.nn.functional.scaled_dot_product_attention or isthmus.ops.flash_attention", "xformers"),
+    **_stand_in("flash_attn", "isthmus.ops.rms_norm", "flash_attn.ops.rms_norm"),
+    **_stand_in("flash_attn", "isthmus.ops.cross_entropy", "flash_attn.losses.cross_entropy"),
+    **_advise(
+        _NOT_PROVIDED,
+        "flash_attn.ops", "flash_attn.models", "flash_attn.utils", "flash_attn.modules", "flash_attn_2_cuda",
+        "flash_attn_3", "flash_attn_triton", "dropout_layer_norm", "rotary_emb", "xentropy_cuda_lib",
+    ),
+    **_stand_in(
+        "xformers", "torch.nn.functional.scaled_dot_product_attention or isthmus.ops.flash_attn_func", "xformers"
+    ),
+    **_advise(
+        _NOT_PROVIDED, "xformers.benchmarks", "xformers.components", "xformers.factory", "xformers.sparse",
+        "xformers.triton",
+    ),
     **_advise("most of its hub's builds are for CUDA; use isthmus.ops or torch.nn.functional", "kernels.get_kernel"),
-    **_advise("use torch.optim.AdamW or isthmus.ops.AdamW", "bitsandbytes.optim"),
-    **_advise("its kernels are CUDA's first; load the weights in bfloat16, into torch.nn's layers", "bitsandbytes"),
+    **_attention(
+        "`isthmus run` computes its optimizers; elsewhere use torch.optim.AdamW or isthmus.ops.AdamW",
+        "bitsandbytes.optim",
+    ),
+    **_attention(
+        "its kernels are CUDA's first; where they fail, load the weights in bfloat16, into torch.nn's layers",
+        "bitsandbytes",
+    ),
     **_advise("use torch.distributed.fsdp, or Megatron by isthmus.megatron", "bmtrain", "model_center"),
     **_advise("use isthmus.ops.AdamW or torch.optim.AdamW", "colossalai.nn.optimizer"),
     **_attention("its accelerators are CUDA and NPU; use torch.distributed.fsdp elsewhere", "colossalai"),
-    **_advise("use isthmus.ops.grouped_matmul", "grouped_gemm"),
+    **_stand_in("grouped_gemm", "isthmus.ops.grouped_matmul", "grouped_gemm"),
     **_advise("its kernels are for NVIDIA GPUs; use torch.distributed.all_to_all_single", "deep_ep"),
     **_attention("its operators are Triton kernels; without them results depend on the batch", "batch_invariant_ops"),
     **_advise("its kernels are for CUDA and ROCm; use isthmus.ops (permute, grouped_matmul)", "tutel"),
@@ -116,15 +139,26 @@ LIBRARIES: dict[str, Library] = {
     ),
     **_advise("use torchvision.transforms.v2 and a DataLoader with workers", "nvidia.dali"),
     **_attention("its ranges do nothing elsewhere; use torch.profiler.record_function", "nvtx"),
-    **_attention(
-        "isthmus.megatron has its layers for Megatron; elsewhere use torch.nn and isthmus.ops, without FP8",
-        "transformer_engine", "transformer_engine_torch",
-    ),
+    **_stand_in("transformer_engine", "torch.nn and isthmus.ops, without FP8", "transformer_engine"),
+    **_attention("it is compiled for CUDA; import transformer_engine instead", "transformer_engine_torch"),
     **_attention("isthmus.deepspeed lets it run on the chip; its CUDA operators are replaced", "deepspeed"),
     **_attention("put `import isthmus.megatron` before it", "megatron"),
-    **_advise("use isthmus.ops.AdamW", "deepspeed.ops.adam.FusedAdam", "deepspeed.ops.lamb"),
+    **_attention(
+        "isthmus.deepspeed has its operators on the chip; elsewhere use isthmus.ops.AdamW",
+        "deepspeed.ops.adam.FusedAdam",
+    ),
+    **_advise("use isthmus.ops.AdamW", "deepspeed.ops.lamb"),
+    **_stand_in("mamba_ssm", "its recurrence in PyTorch operators", "mamba_ssm"),
+    **_stand_in("causal_conv1d", "torch.nn.functional.conv1d", "causal_conv1d"),
     **_advise(
-        "its scan is CUDA C++; write it in PyTorch operators", "mamba_ssm", "causal_conv1d", "selective_scan_cuda"
+        "it is not in the stand-in; write it in PyTorch operators",
+        "mamba_ssm.Mamba2", "mamba_ssm.Mamba3", "mamba_ssm.distributed", "mamba_ssm.models", "mamba_ssm.utils",
+        "mamba_ssm.modules", "mamba_ssm.ops.triton", "causal_conv1d_cuda", "selective_scan_cuda",
+    ),
+    **_stand_in(
+        "mamba_ssm", "its recurrence in PyTorch operators",
+        "mamba_ssm.modules.mamba_simple", "mamba_ssm.ops.triton.layernorm_gated",
+        "mamba_ssm.ops.triton.selective_state_update", "mamba_ssm.ops.triton.ssd_combined",
     ),
     **_attention(_TRITON + "PyTorch's operators instead", "fla", "native_sparse_attention"),
     **_attention(_TRITON + "isthmus.ops, which has RMSNorm, SwiGLU, rotary, losses", "liger_kernel"),

@@ -4,11 +4,15 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "dispatch/compute_dtype.h"
 #include "dispatch/cpu_route.h"
@@ -21,16 +25,6 @@ namespace {
 
 using c10::DispatchKey;
 using torch::jit::Stack;
-
-struct Layout {
-  DispatchKey cpu, chip;
-};
-constexpr Layout kLayouts[] = {
-    {DispatchKey::SparseCPU, DispatchKey::SparsePrivateUse1},
-    {DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrPrivateUse1},
-    {DispatchKey::NestedTensorCPU, DispatchKey::NestedTensorPrivateUse1},
-    {DispatchKey::QuantizedCPU, DispatchKey::QuantizedPrivateUse1},
-};
 
 // Kernels of CPU that only call operators on the parts of their tensors: they copy between devices, or return
 // what is a CPU tensor on every device.
@@ -121,20 +115,40 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_from_padded", torch::CppFunction::makeFromBoxedFunction<&arrange_dense>());
   m.impl("_nested_view_from_buffer", torch::CppFunction::makeFromBoxedFunction<&arrange_dense>());
 }
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout<DispatchKey::SparseCPU>>());
-}
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout<DispatchKey::SparseCsrCPU>>());
-}
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout<DispatchKey::QuantizedCPU>>());
-}
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout<DispatchKey::NestedTensorCPU>>());
+
+std::vector<std::unique_ptr<torch::Library>>& first_calls() {
+  static auto& libraries = *new std::vector<std::unique_ptr<torch::Library>>;
+  return libraries;
 }
 
+void finish_and_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  finish_registration();
+  op.redispatchBoxed(keys, stack);
+}
+
+struct Layout {
+  DispatchKey cpu, chip;
+  torch::CppFunction (*refusal)();
+};
+template <DispatchKey cpu>
+torch::CppFunction refusal() {
+  return torch::CppFunction::makeFromBoxedFunction<&refuse_layout<cpu>>();
+}
+constexpr Layout kLayouts[] = {
+    {DispatchKey::SparseCPU, DispatchKey::SparsePrivateUse1, &refusal<DispatchKey::SparseCPU>},
+    {DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrPrivateUse1, &refusal<DispatchKey::SparseCsrCPU>},
+    {DispatchKey::NestedTensorCPU, DispatchKey::NestedTensorPrivateUse1,
+     &refusal<DispatchKey::NestedTensorCPU>},
+    {DispatchKey::QuantizedCPU, DispatchKey::QuantizedPrivateUse1, &refusal<DispatchKey::QuantizedCPU>},
+};
+
+// Operators with kernels for these layouts that take no tensor.
+constexpr const char* kFactories[] = {"_sparse_coo_tensor_with_dims", "_empty_affine_quantized",
+                                      "empty.memory_format", "empty_strided"};
+
 void register_layout(const Layout& layout) {
+  auto& others = *new torch::Library(torch::Library::IMPL, "_", layout.chip, __FILE__, __LINE__);
+  others.fallback(layout.refusal());
   auto& library = *new torch::Library(torch::Library::IMPL, "aten", layout.chip, __FILE__, __LINE__);
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
@@ -146,10 +160,37 @@ void register_layout(const Layout& layout) {
   }
 }
 
+// The indices [dimensions, count] of values of a sparse tensor as indices of a flat one, [count].
+at::Tensor flat_indices(const at::Tensor& indices, at::IntArrayRef size) {
+  at::Tensor flat = at::zeros({indices.size(1)}, indices.options().dtype(at::kLong));
+  for (int64_t i = 0; i < indices.size(0); ++i) flat.mul_(size[i]).add_(indices.select(0, i));
+  return flat;
+}
+
 }  // namespace
 
+void register_first_calls() {
+  for (const Layout& layout : kLayouts) {
+    auto library =
+        std::make_unique<torch::Library>(torch::Library::IMPL, "aten", layout.chip, __FILE__, __LINE__);
+    for (const char* name : kFactories) {
+      const auto op = c10::Dispatcher::singleton().findSchema(operator_name(std::string("aten::") + name));
+      if (op && op->hasKernelForDispatchKey(layout.cpu))
+        library->impl(name, torch::CppFunction::makeFromBoxedFunction<&finish_and_call>());
+    }
+    first_calls().push_back(std::move(library));
+  }
+}
+
 void register_layouts() {
+  first_calls().clear();
   for (const Layout& layout : kLayouts) register_layout(layout);
 }
 
 }  // namespace isthmus
+
+namespace at::native {
+using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
+DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)  // PyTorch installs no header that does
+REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &isthmus::flat_indices)
+}  // namespace at::native

@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "dispatch/captured.h"
+#include "dispatch/compute_dtype.h"
 #include "dispatch/cpu_route.h"
 #include "dispatch/delegate_scope.h"
 #include "dispatch/operators/register.h"
@@ -68,6 +69,14 @@ class CpuCall {
   Mapping mapping_;
 };
 
+at::ScalarType wide_dtype(const char* name, bool transposed, at::ScalarType dtype) {
+  return compute_dtype(transposed ? std::string("transposed ") + name : name, dtype);
+}
+
+std::optional<at::Tensor> convert(const std::optional<at::Tensor>& tensor, at::ScalarType dtype) {
+  return tensor && tensor->defined() ? std::make_optional(tensor->to(dtype)) : tensor;
+}
+
 const std::string kConvolution = "aten::convolution_overrideable";
 const std::string kConvolutionBackward = "aten::convolution_backward_overrideable";
 
@@ -81,6 +90,11 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias, at::IntArrayRef stride, at::IntArrayRef padding,
                        at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
                        int64_t groups) {
+  const at::ScalarType dtype = input.scalar_type(), wide = wide_dtype("convolution", transposed, dtype);
+  if (wide != dtype)
+    return isthmus::convolution(input.to(wide), weight.to(wide), convert(bias, wide), stride, padding,
+                                dilation, transposed, output_padding, groups)
+        .to(dtype);
   static OperatorCalls& calls = cpu_calls(kConvolution);
   calls.count();
   CpuCall call(kConvolution);
@@ -101,6 +115,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
     const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
     at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
     int64_t groups, std::array<bool, 3> output_mask) {
+  const at::ScalarType dtype = input.scalar_type(),
+                       wide = wide_dtype("convolution_backward", transposed, dtype);
+  if (wide != dtype) {
+    auto [grad_input, grad_weight, grad_bias] =
+        isthmus::convolution_backward(grad_output.to(wide), input.to(wide), weight.to(wide), stride, padding,
+                                      dilation, transposed, output_padding, groups, output_mask);
+    const auto narrow = [dtype](const at::Tensor& tensor) {
+      return tensor.defined() ? tensor.to(dtype) : tensor;
+    };
+    return {narrow(grad_input), narrow(grad_weight), narrow(grad_bias)};
+  }
   static OperatorCalls& calls = cpu_calls(kConvolutionBackward);
   calls.count();
   CpuCall call(kConvolutionBackward);

@@ -26,8 +26,6 @@ bool histogram_of_integers(const c10::OperatorHandle&, torch::jit::Stack* stack)
 
 }  // namespace
 
-void register_histogram() {
-  set_partial_delegate("aten::histc", {&is_floating_point, &histogram_of_integers});
-}
+void register_histogram() { set_partial_kernel("aten::histc", {&is_floating_point, &histogram_of_integers}); }
 
 }  // namespace isthmus

@@ -36,7 +36,7 @@ bool nansum_of_complex(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
 
 void register_nansum() {
   for (const char* name : {"aten::nansum", "aten::nansum.out"})
-    set_partial_delegate(name, {&is_real, &nansum_of_complex});
+    set_partial_kernel(name, {&is_real, &nansum_of_complex});
 }
 
 }  // namespace isthmus

@@ -8,6 +8,7 @@
 
 #include "dispatch/operators/random_kernels.h"
 #include "dispatch/operators/register.h"
+#include "dispatch/registration.h"
 #include "dispatch/route_table.h"
 #include "dispatch/statistics.h"
 #include "isthmus_options.h"
@@ -147,6 +148,16 @@ void serve_all(torch::Library& library) {
   serve(library, "randperm.generator_out", TORCH_FN(randperm_out));
 }
 
+// CUDA draws nothing for no elements, so that it takes any generator then, and a tensor of the CPU.
+bool has_elements(c10::ArrayRef<c10::IValue> arguments) { return arguments[0].toInt() != 0; }
+
+bool randperm_of_nothing(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const at::Tensor out = torch::jit::pop(*stack).toTensor();
+  torch::jit::drop(*stack, 2);
+  stack->emplace_back(out.resize_({0}));
+  return true;
+}
+
 bool uses_philox() {
   try {
     return philox_is_chosen();
@@ -157,7 +168,8 @@ bool uses_philox() {
 
 }  // namespace
 
-void register_philox() {
+void register_random() {
+  set_partial_kernel("aten::randperm.generator_out", {&has_elements, &randperm_of_nothing});
   if (!uses_philox() || !delegates_to_cpu()) return;
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
                                 __LINE__);

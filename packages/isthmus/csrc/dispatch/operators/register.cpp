@@ -7,7 +7,8 @@ void register_operators() {
   register_attention();
   register_histogram();
   register_nansum();
-  register_philox();
+  register_pow();
+  register_random();
 }
 
 }  // namespace isthmus

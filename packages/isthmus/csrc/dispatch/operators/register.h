@@ -18,8 +18,12 @@ void register_histogram();
 // Serves nansum of complex tensors by a decomposition (nansum.cpp).
 void register_nansum();
 
-// Registers the random operators by Philox if ISTHMUS_HOST_RNG selects it (random.cpp).
-void register_philox();
+// Serves pow of a complex number and a float16 tensor by a decomposition (pow.cpp).
+void register_pow();
+
+// Registers the random operators by Philox if ISTHMUS_HOST_RNG selects it, and randperm of nothing
+// (random.cpp).
+void register_random();
 
 // Whether scaled_dot_product_attention goes to isthmus::attention: by request, or because a library has it.
 void set_fused_attention(bool requested) noexcept;

@@ -30,7 +30,8 @@ Config read_config() {
   try {
     options::read(options::kHostDelegate);
     return Config{read_devices(), options::read(options::kHostMemory) / kCapacityUnit * kCapacityUnit,
-                  options::read(options::kHostStrict), read_algorithm()};
+                  options::read(options::kHostStrict) || options::read(options::kHostAsync),
+                  read_algorithm()};
   } catch (const options::Error& error) {
     fail(ISTHMUS_INVALID_ARGUMENT, "%s", error.what());
   }

@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
+import isthmus
+
 RECORD = "build.json"
+MADE_BY = "isthmus"  # its entry for the version of an Isthmus whose `isthmus build` made it; none in a wheel
 KERNELS = "libisthmus_kernels.so"
 
 
@@ -31,24 +35,42 @@ class Binaries(NamedTuple):
 
 
 class NotBuilt(Exception):
-    """There are no binaries for a version of PyTorch.
+    """There are no binaries for a version of PyTorch; the message has the problem and the remedy.
 
     Attributes:
-        versions: the minor versions that there are binaries for.
+        problem: the minor versions that there are binaries for, and the one found.
+        remedy: what to do.
+        versions: those minor versions.
     """
+
+    remedy = "run `isthmus build`"
 
     def __init__(self, found: str, versions: list[str]) -> None:
         *first, last = versions or [""]
         listed = f"{', '.join(first)} and {last}" if first else last
-        super().__init__(
-            f"built for PyTorch {listed}; found {found}" if versions else "the C++ core is not built"
+        absent = (
+            f"the C++ core is not built in {Path(__file__).parents[1]}"  # another one than meant, perhaps
         )
+        self.problem = f"built for PyTorch {listed}; found {found}" if versions else absent
         self.versions = versions
+        super().__init__(f"{self.problem}; {self.remedy}")
+
+
+class Damaged(NotBuilt):
+    """The binaries for a version of PyTorch cannot be used; the message names the file."""
+
+    remedy = "run `isthmus build`, or install isthmus again"
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.problem = f"{path}: {what}"
+        self.versions = versions()
+        Exception.__init__(self, f"{self.problem}; {self.remedy}")
 
 
 def minor_version(version: str) -> str:
-    """Return major and minor version: "2.13" of "2.13.0+cpu" and of "2.13.0a0+git1234"."""
-    return ".".join(version.split(".")[:2])
+    """Return major and minor version: "2.13" of "2.13.0+cpu", of "2.13rc1" and of "2.13.0a0+git1234"."""
+    found = re.match(r"\d+\.\d+", version)
+    return found[0] if found else version
 
 
 def folder_name(version: str) -> str:
@@ -76,7 +98,8 @@ def versions() -> list[str]:
 
 def versions_in(files: Iterable[Path]) -> list[str]:
     """Return the minor versions that files in folders of :func:`folder_name` are for, oldest first."""
-    numbers = sorted(tuple(map(int, path.parent.name.split("_")[1:])) for path in files)
+    names = [re.fullmatch(r"torch_(\d+)_(\d+)", path.parent.name) for path in files]
+    numbers = sorted(tuple(map(int, name.groups())) for name in names if name)
     return [".".join(map(str, number)) for number in numbers]
 
 
@@ -85,10 +108,37 @@ def find(version: str) -> Binaries:
 
     Raises:
         NotBuilt: there are none.
+        Damaged: a file of them is unreadable or cut off, which would end the process where it is mapped; or
+            `isthmus build` of another version of Isthmus made them.
     """
     folder = Path(__file__).parent / folder_name(version)
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        found = Binaries(record["torch"], record["kernels"], folder)
+        made_by = record.get(MADE_BY)
     except FileNotFoundError:
         raise NotBuilt(version, versions()) from None
-    return Binaries(record["torch"], record["kernels"], folder)
+    except OSError as error:
+        raise Damaged(folder / RECORD, error.strerror or str(error)) from None
+    except (ValueError, KeyError, TypeError):
+        raise Damaged(folder / RECORD, "not a record of a build") from None
+    if made_by and made_by != isthmus.__version__:
+        raise Damaged(folder, f"built by Isthmus {made_by}; this is {isthmus.__version__}")
+    for library in (folder / f"_C{EXTENSION_SUFFIXES[0]}", folder / KERNELS):
+        _check_whole(library)
+    return found
+
+
+def _check_whole(library: Path) -> None:
+    """Raise Damaged if a library is shorter than its ELF header says: the table of sections is its end."""
+    try:
+        with library.open("rb") as file:
+            header = file.read(64)
+            size = file.seek(0, 2)
+    except FileNotFoundError:
+        return  # the core of another Python is there, or none: what opens it says so
+    except OSError as error:
+        raise Damaged(library, error.strerror or str(error)) from None
+    table, entry, entries = (int.from_bytes(header[a:b], "little") for a, b in ((40, 48), (58, 60), (60, 62)))
+    if header[:4] != b"\x7fELF" or size < table + entry * entries:
+        raise Damaged(library, "cut off")

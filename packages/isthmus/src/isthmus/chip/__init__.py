@@ -3,13 +3,8 @@
 Importing it does not initialize the driver; the first call that needs a device does.
 """
 
-import atexit
-import sys
-from types import ModuleType
-
 import torch
 
-from isthmus._C import end_drops as _end_drops
 from isthmus._C import set_cuda_words as _set_cuda_words
 from isthmus.chip import _utils, amp, comm, graphs, memory, nvtx, profiler, random, sharing, streams, types
 from isthmus.chip._lazy import _is_in_bad_fork, _lazy_call, _lazy_init, init, is_initialized
@@ -86,18 +81,6 @@ from isthmus.chip.memory import (
     set_per_process_memory_fraction,
     use_mem_pool,
 )
-from isthmus.chip.memory.leaks import report_at_exit as _report_at_exit
-from isthmus.chip.patches import (
-    cross_entropy,
-    data_parallel,
-    dlpack,
-    flex_attention,
-    graph_capture,
-    higher_order,
-    lazy_modules,
-    opcheck,
-    profiler_stacks,
-)
 from isthmus.chip.random import (
     _get_generator,
     default_generators,
@@ -151,33 +134,10 @@ from isthmus.chip.types import (
     ShortStorage,
     ShortTensor,
 )
-from isthmus_common.patches import attempt as _attempt
 
 has_half = True
 AcceleratorError = torch.AcceleratorError
 OutOfMemoryError = torch.OutOfMemoryError
-
-
-def _install() -> None:
-    """Make submodules importable as ``torch.chip.*``, and patch PyTorch for the device."""
-    modules: tuple[ModuleType, ...] = (amp, comm, graphs, memory, nvtx, profiler, random, streams)
-    for module in modules:
-        sys.modules[f"torch.chip.{module.__name__.rpartition('.')[2]}"] = module
-    for install, loss in (
-        (sharing.install, "sending the chip's tensors to other processes"),
-        (cross_entropy.install, "float32 sums of linear_cross_entropy's 16-bit inputs"),
-        (data_parallel.install, "torch.nn.DataParallel on the chip"),
-        (dlpack.install, "DLPack of the chip's tensors"),
-        (flex_attention.install, "flex_attention on the chip"),
-        (graph_capture.install, "optimizers in captured graphs"),
-        (higher_order.install, "higher-order operators on the chip"),
-        (lazy_modules.install, "moving lazy modules to the chip"),
-        (opcheck.install, "torch.library.opcheck on the chip"),
-        (profiler_stacks.install, "stacks of the chip's events in the profiler"),
-    ):
-        _attempt(install, loss)
-    atexit.register(_end_drops)  # the first one registered runs last
-    _report_at_exit()
 
 
 def __getattr__(name: str) -> bool:

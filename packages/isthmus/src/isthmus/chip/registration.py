@@ -53,12 +53,15 @@ def register(candidate: Candidate) -> None:
     _code_generator = candidate.code_generator
     for path in _library_paths(candidate):
         _add(path)
-    delegates = _C.driver()["delegate"] != ""
+    decompositions = {} if _C.driver()["delegate"] else python_decompositions()
     _C.register_routes(
         candidate.prefer == "delegate",
         candidate.fallback,
-        {} if delegates else python_decompositions(),
+        decompositions,
         compute_dtypes.rules(),
+        now=bool(
+            decompositions or _libraries or options.text("route")
+        ),  # some raise errors, which users expect here
     )
 
 

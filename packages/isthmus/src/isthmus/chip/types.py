@@ -89,10 +89,26 @@ def _tensor_type(name: str) -> Any:
     )
 
 
+class _ChipStorage(_LegacyStorage):
+    """Refuses what would make a storage of the CPU, as ``torch.cuda`` does."""
+
+    @classmethod
+    def from_buffer(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("from_buffer: Not available for chip storage")
+
+    @classmethod
+    def _new_with_weak_ptr(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("_new_with_weak_ptr: Not available for chip storage")
+
+    @classmethod
+    def _new_shared_filename(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("_new_shared_filename: Not available for chip storage")
+
+
 def _storage_type(name: str) -> Any:
     dtype = _DTYPES[name]
     body = {"dtype": dtype, "_dtype": dtype, "__module__": "torch.chip", "__doc__": f"{dtype} storage."}
-    return _LegacyStorageMeta(f"{name}Storage", (_LegacyStorage,), body)
+    return _LegacyStorageMeta(f"{name}Storage", (_ChipStorage,), body)
 
 
 BFloat16Tensor, BFloat16Storage = _tensor_type("BFloat16"), _storage_type("BFloat16")

@@ -7,6 +7,7 @@ that repeats with :data:`isthmus.opset.sampling.PERIOD` only the start is stored
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +65,27 @@ class Store:
 
     def write(self, path: Path) -> str:
         """Write the file and return its SHA-256."""
-        header: dict[str, Any] = {"__metadata__": self._sizes} if self._sizes else {}
-        offset = 0
-        for key, array in self._arrays.items():
-            count = array.size * (2 if key.startswith(_PAIRS) else 1)
-            end = offset + array.nbytes
-            code = _CODES[dt.name_of(array.dtype)]
-            header[key] = {"dtype": code, "shape": [count], "data_offsets": [offset, end]}
-            offset = end
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        chunks = (array.view(np.uint8).data for array in self._arrays.values())
-        return write_file(path, [len(text).to_bytes(8, "little"), text, *chunks])
+        return write_arrays(path, self._arrays, self._sizes)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> str:
+    """Write named arrays as safetensors and return the SHA-256 of the file."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    offset, chunks = 0, []
+    for key, array in arrays.items():
+        flat = np.ascontiguousarray(array).reshape(-1)
+        end, pairs = offset + flat.nbytes, array.dtype == np.complex128
+        name = _PAIRS + key if pairs and not key.startswith(_PAIRS) else key
+        shape = (
+            [*array.shape[:-1], 2 * array.shape[-1]] if pairs and array.ndim else [*array.shape, *[2] * pairs]
+        )
+        code = _CODES[dt.name_of(array.dtype)]
+        header[name] = {"dtype": code, "shape": shape, "data_offsets": [offset, end]}
+        chunks.append(flat.view(np.uint8).data)
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return write_file(path, [len(text).to_bytes(8, "little"), text, *chunks])
 
 
 def _start(flat: Array) -> Array:

@@ -1,14 +1,15 @@
 """``isthmus conform bench``: the time of each operator of a library relative to the machine's limits.
 
 The limits are measured in the same run, between the operators: bytes read and written at the bandwidth of the
-device's own copies of that size, and for matrix products the FLOP rate of NumPy's matmul on the CPU. An operator's
-ratio is its limit divided by its time; 1 is as fast as the limit. The comparison is unfair with other work on the
-machine, for products on a device faster than the CPU, and for tensors so small that the call dominates. PyTorch is
-not needed.
+device's own copies of that size, and for matrix products the FLOP rate that the chip's maker states (``peak_flops``
+in driver.toml), or else that of the chip's fastest product in the run, or of NumPy's matmul where the CPU is the
+chip. An operator's ratio is its limit divided by its time; 1 is as fast as the limit. The comparison is unfair with
+other work on the machine, for products without a stated rate if the chip's fastest is slow, and for tensors so small
+that the call dominates. PyTorch is not needed.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import log, prod
 from pathlib import Path
@@ -63,7 +64,8 @@ class Row(NamedTuple):
 class Bench:
     """The operators of a driver's libraries on its first device."""
 
-    def __init__(self, target: LibrariesTarget) -> None:
+    def __init__(self, target: LibrariesTarget, peak_flops: Mapping[str, float]) -> None:
+        self._peak_flops = peak_flops
         self.device = target.device
         self.libraries = target.libraries
 
@@ -79,7 +81,7 @@ class Bench:
         Returns:
             The content of bench.json: device, limits, rows, and skipped cases with the reason.
         """
-        limits, left_out = Limits(self.device), dict[str, str]()
+        limits, left_out = Limits(self.device, self._peak_flops), dict[str, str]()
         cases = bench_cases(golden, names & self.names())
         timed: list[tuple[Case, str, int, Timed]] = []
         for n, case in enumerate(cases):
@@ -89,13 +91,18 @@ class Bench:
             timed += self._time(golden, case, rounds, left_out)
         limits.measure(rounds)
         limits.close()
+        rates: dict[str, float] = {}
+        for case, _, _, call in timed:
+            rates[case.dtype] = max(rates.get(case.dtype, 0.0), flops(case) / call.best)
+        bandwidth = limits.bandwidth()
+        peak = limits.peak({name: rate for name, rate in rates.items() if rate})
         return {
             "driver": self.device.name,
             "device": self.device.driver.properties(self.device.index).name.decode(),
             "rounds": rounds,
-            "bandwidth_bytes_per_second": limits.bandwidth(),
-            "matmul_flops_per_second": limits.peak(),
-            "rows": [_row(*each, limits)._asdict() for each in timed],
+            "bandwidth_bytes_per_second": bandwidth,
+            "matmul_flops_per_second": peak,
+            "rows": [_row(*each, bandwidth, peak)._asdict() for each in timed],
             "left_out": left_out,
         }
 
@@ -167,12 +174,18 @@ def _traffic(plan: Plan) -> int:
     return total
 
 
-def _row(case: Case, library: str, nbytes: int, call: Timed, limits: Limits) -> Row:
-    bandwidth = limits.bandwidth()
+def _row(
+    case: Case,
+    library: str,
+    nbytes: int,
+    call: Timed,
+    bandwidth: Mapping[int, float],
+    peak: Mapping[str, float],
+) -> Row:
     nearest = min(bandwidth, key=lambda probe: abs(log(probe / max(nbytes, 1))))
-    peak = limits.peak()["float64" if case.dtype == "float64" else "float32"]
     count = flops(case)
-    by_bytes, by_flops = nbytes / bandwidth[nearest], count / peak
+    by_bytes = nbytes / bandwidth[nearest]
+    by_flops = count / peak[case.dtype] if count else 0.0
     limit, bound = max((by_bytes, "bytes"), (by_flops, "flops"), key=lambda each: each[0])
     seconds = (call.best, median(call.seconds), limit)
     place = (case.operator, case.dtype, library, case.id)

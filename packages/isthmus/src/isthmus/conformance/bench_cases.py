@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.conformance.cases import tensors_of
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor
 from isthmus.opset import records
 
@@ -39,13 +40,8 @@ def _rank(case: Case | None) -> tuple[int, int]:
     """Rank large contiguous cases before others, and big ones before small ones."""
     if case is None:
         return (-1, 0)
-    size = sum(tensor.storage.nbytes for tensor in _tensors(case.arguments))
+    size = sum(tensor.storage.nbytes for tensor in tensors_of(case))
     return (1 + (case.layout == "contiguous") + 2 * (case.layout == "large"), size)
-
-
-def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
-    flat = [x for value in arguments for x in (value if isinstance(value, (list, tuple)) else [value])]
-    return [value for value in flat if isinstance(value, Tensor)]
 
 
 def enlarge(case: Case) -> Case:
@@ -80,7 +76,7 @@ def _of_shape(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> Tensor:
 
 def flops(case: Case) -> int:
     """Return the floating-point operations of a product or convolution; 0 for memory-bound operators."""
-    tensors = _tensors(case.arguments)
+    tensors = list(tensors_of(case))
     base = case.operator.partition("::")[2].partition(".")[0]
     outputs = [out for out in case.outputs if isinstance(out, Expected)]
     if base in ("mm", "bmm", "mv", "dot", "linear"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from isthmus.conformance.arrays import Array
+from isthmus.opset.schema import Schema
 
 LAYOUTS = ("contiguous", "strided", "zero-size", "0-dim", "broadcast", "large")
 
@@ -103,7 +104,8 @@ class Case:
         outputs: in the order of ``schema.outputs``; None if an output mask excludes the output.
         written: new values of the arguments that the operator writes.
         tolerance: tolerance of float results.
-        output_layout: layout of the outputs, of :mod:`isthmus.opset.derivation.layouts`.
+        output_layout: layout of the outputs, of :mod:`isthmus.opset.derivation.layouts`; or several, which they have
+            in turn, separated by spaces.
     """
 
     id: str
@@ -115,6 +117,27 @@ class Case:
     tolerance: Tolerance
     written: Mapping[str, Result] = field(default_factory=dict)
     output_layout: str = "contiguous"
+
+
+def named(schema: Schema, case: Case) -> dict[str, Any]:
+    """Return the arguments of a case by name, in their order."""
+    return dict(zip([a.name for a in schema.inputs], case.arguments, strict=True))
+
+
+def tensors_of(case: Case) -> Iterator[Tensor]:
+    """Yield the tensors of a case's arguments, also those in lists."""
+    for value in case.arguments:
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, Tensor):
+                yield item
+
+
+def results_of(case: Case) -> Iterator[Expected]:
+    """Yield the expected results of a case, also those in lists and of arguments that are written."""
+    for value in (*case.outputs, *case.written.values()):
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, Expected):
+                yield item
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

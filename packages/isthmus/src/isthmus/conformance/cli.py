@@ -72,9 +72,10 @@ def generate(
 
     from isthmus.conformance import cache
     from isthmus.conformance.generate import generate as write
-    from isthmus.doctor import NO_TORCH, has_torch
+    from isthmus.doctor import has_torch
     from isthmus.opset import UnknownOperator
     from isthmus_common.progress import Bar
+    from isthmus_common.text import NO_TORCH
 
     if not has_torch():
         raise fail(f"conform generate: {NO_TORCH}", 2)
@@ -105,7 +106,13 @@ def run(
     golden: Golden = None,
     operators: Patterns = None,
     library: Library = None,
-    tier: Annotated[str, typer.Option(help="Only operators of a tier: core, llama, ...")] = "",
+    tier: Annotated[
+        str, typer.Option(help="Only operators of a tier, all of whose cases must run: core, llama, ...")
+    ] = "",
+    case: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this case, as a failure prints it: operator/dtype/case; repeatable."),
+    ] = None,
     through: Annotated[
         str,
         typer.Option(
@@ -116,11 +123,18 @@ def run(
     output: Annotated[
         Path | None, typer.Option(help="Folder for report.json, junit.xml, report.html.")
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the inputs and results of failed cases (safetensors, JSON)."),
+    ] = None,
     mutation: Mutation = None,
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 means one per processor.", min=0)] = 0,
     thorough: Thorough = False,
 ) -> None:
-    """Run the suite. Exits with 0 (passed), 1 (failures or stale known failures) or 2 (invalid input)."""
+    """Run the suite.
+
+    Exits with 0 (passed), 1 (failures or stale known failures), 2 (invalid input) or 3 (demanded cases were not run).
+    """
     from isthmus.conformance import cache, report
     from isthmus.conformance.progress import RunProgress, print_summary
     from isthmus.conformance.run import Options, Runner
@@ -131,19 +145,29 @@ def run(
         raise fail("--thorough: the data of --golden decides; make it by `conform generate --thorough`", 2)
     if through not in ("", "kernels", "pytorch"):
         raise fail(f"--through {through}: expected kernels or pytorch", 2)
+    if case and (operators or tier):
+        raise fail("--case: names its operator; leave out --operators and --tier", 2)
+    given = (("--driver", driver), ("--through", through), ("--golden", golden))
+    again = [word for name, value in given if value for word in (name, str(value))]
+    again += [word for path in library or () for word in ("--library", str(path))]
     options = Options(
         driver,
         tuple(str(path) for path in library or ()),
         split(operators or ()),
         tier,
+        tuple(case or ()),
         through,
         jobs or os.cpu_count() or 1,
+        str(keep or ""),
+        ("isthmus", "conform", "run", *again, *(("--thorough",) if thorough else ())),
     )
     with _one_line():
         if mutation:
             report.read_score(mutation)  # fail before the long run, and so does the next line
         if output:
-            report.make(output)
+            report.make(output, "--output")
+        if keep:
+            report.make(keep, "--keep")
         with RunProgress() as progress:
             finished = Runner(options, cache.golden(golden, say, thorough), progress).run()
         if output:
@@ -153,6 +177,8 @@ def run(
         print(f"report: {output / 'report.html'}")
     if finished.failed:
         raise typer.Exit(1)
+    if finished.incomplete:
+        raise typer.Exit(3)
 
 
 @app.command()
@@ -195,7 +221,7 @@ def bench(
     output: Annotated[Path | None, typer.Option(help="Folder for bench.json.")] = None,
     rounds: Annotated[int, typer.Option(help="Batches of each operator.", min=1)] = 5,
 ) -> None:
-    """Time each operator of the libraries, relative to the byte and FLOP limits measured in the same run."""
+    """Time each operator of the libraries, relative to the chip's byte and FLOP limits."""
     from isthmus.conformance import bench as timing
     from isthmus.conformance import cache
     from isthmus.conformance.libraries_target import LibrariesTarget
@@ -208,7 +234,9 @@ def bench(
         samples = cache.golden(golden, say)
         reader = samples() if callable(samples) else samples
         names = select(reader, split(operators or ()))
-        timer = timing.Bench(LibrariesTarget(candidate(driver), [str(path) for path in library or ()]))
+        chosen = candidate(driver)
+        target = LibrariesTarget(chosen, [str(path) for path in library or ()])
+        timer = timing.Bench(target, dict(chosen.peak_flops))
         with Bar("operators") as bar:
             result = timer.run(reader, names, rounds, bar.at)
     print_table(*timing.table(result))

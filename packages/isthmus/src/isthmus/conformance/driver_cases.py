@@ -9,9 +9,12 @@ from isthmus.conformance.driver import (
     figures,
     graphs,
     groups,
+    lifetimes,
+    limits,
     memory,
     optional,
     order,
+    scheduling,
     sharing,
     streams,
     telemetry,
@@ -24,7 +27,19 @@ __all__ = ["DriverCase", "cases"]
 
 def cases() -> list[DriverCase]:
     """Return all cases, in the order of driver.h; names are unique."""
-    basic = (devices, memory, copies, streams, events, order, figures, transfers)
+    basic = (
+        devices,
+        memory,
+        limits,
+        copies,
+        streams,
+        events,
+        scheduling,
+        order,
+        lifetimes,
+        figures,
+        transfers,
+    )
     optional_groups = (collectives, groups, activity, sharing, telemetry, graphs, optional)
     return [
         case._replace(name=f"{file.__name__.rpartition('.')[2]}.{case.name}")

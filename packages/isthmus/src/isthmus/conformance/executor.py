@@ -10,8 +10,10 @@
 4. For kernels that declare in_place, the output in the memory of each matching input.
 5. For random operators, another seed, which must give other numbers; for few numbers, many seeds, over which the last
    one must follow the law.
-6. For the first cases of operators with indices, calls with an index out of range, which must fail. The framework
-   checks the indices of a kernel that computes on the CPU.
+6. For the first cases, calls that must fail and leave other memory alone, such as with an index out of range; the
+   call itself must then still give the same bits.
+
+:mod:`isthmus.conformance.load` and :mod:`isthmus.conformance.relation_checks` call kernels through the same executor.
 """
 
 from collections import Counter
@@ -25,6 +27,7 @@ import numpy as np
 from isthmus.conformance.arrays import Array
 from isthmus.conformance.calling import KernelError, make_context
 from isthmus.conformance.device import Device
+from isthmus.conformance.diagnosis import Seen
 from isthmus.conformance.golden import Case
 from isthmus.conformance.inputs import read_only, watch
 from isthmus.conformance.invalid import invalid_calls
@@ -45,15 +48,16 @@ from isthmus.drivers.libraries import LoadedOperator
 from isthmus.opset.library import HOST, memory_at
 from isthmus.opset.schema import Schema
 
-_SEEDS = (0x5EED0001, 0x5EED0002)
+SEED = 0x5EED0001
+_SEEDS = (SEED, 0x5EED0002)
 _DELAYED_CASES = 2  # cases per kernel that keep the second stream busy before the call
 _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
 _FEW, _MANY_SEEDS = 5, 64
 _FEW_LAWS = ("normal", "uniform", "permutation")  # judged over many seeds where there are few numbers
-_INVALID_CASES = 3  # cases per kernel that are repeated with indices out of range
+_INVALID_CASES = 3  # cases per kernel from which calls that must fail are made
 _OVERWRITTEN = 0xFF  # byte that successors write to the inputs: NaN in every floating dtype
-_INVALID = "with an index out of range"
+_INVALID = "in a call that must fail"
 _READ_ONLY = "with read-only inputs: it writes to an input during the call"
 
 
@@ -65,11 +69,15 @@ class Outcome:
         status: "passed", "failed" or "not claimed".
         message: the reason, in one line.
         verdicts: (label, verdict) of each result.
+        seen: the results of a failed case.
+        guess: the probable mistake, or "".
     """
 
     status: str
     message: str = ""
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    guess: str = ""
 
 
 class _Called(NamedTuple):
@@ -82,13 +90,16 @@ class _Called(NamedTuple):
 class Executor:
     """Runs cases on a device.
 
+    Attributes:
+        device: the device.
+
     Args:
         note: receives how the next call may end this process, "" after it. Without it inputs are never read-only,
             so that a kernel that writes to them does not end the process.
     """
 
     def __init__(self, device: Device, note: Callable[[str], None] | None = None) -> None:
-        self._device, self._note = device, note
+        self.device, self._note = device, note
         self._base, self._capacity = 0, 0
         self._staging, self._staged = 0, 0
         self._delay = 0
@@ -96,50 +107,104 @@ class Executor:
         self._delayed: Counter[LoadedOperator] = Counter()
         self._refused: Counter[LoadedOperator] = Counter()
 
+    def forget_kernels(self) -> None:
+        """Treat the next cases of each kernel as its first, which are examined more closely."""
+        self._delayed.clear()
+        self._refused.clear()
+
     def run(self, kernel: LoadedOperator, schema: Schema, case: Case) -> Outcome:
         """Run a case and judge it."""
         try:
-            if kernel.flags & HOST and not self._device.host_addressable:
+            if kernel.flags & HOST and not self.device.host_addressable:
                 raise NotClaimed(
                     "it computes on the CPU (HOST), and the driver has no host_window to its memory"
                 )
-            plan = Plan(kernel, schema, case, self._device.alignment)
+            plan = Plan(kernel, schema, case, self.device.alignment)
             self._reserve(plan.image.nbytes)
-            self._overwrite_inputs(plan)
-            outcome = self._examine(plan, case)
+            outcome = self._examine(plan, case, self._overwrite_inputs(plan))
             if outcome.status == "passed":
-                self._examine_indices(kernel, schema, case, outcome)
+                self._examine_refusals(plan, schema, case, outcome)
             return outcome
         except NotClaimed as reason:
             return Outcome("not claimed", str(reason))
         except KernelError as error:
             return Outcome("not claimed" if error.unsupported else "failed", f"{case.operator} {error}")
 
-    def _examine_indices(self, kernel: LoadedOperator, schema: Schema, case: Case, outcome: Outcome) -> None:
-        """Fail the outcome if a call with an index out of range does not fail."""
-        calls = [] if kernel.flags & HOST else list(invalid_calls(schema, case))
-        if not calls or self._refused[kernel] == _INVALID_CASES:
+    def call(self, plan: Plan, roll: bool = False) -> tuple[Array, str]:
+        """Call on the default stream; return the image after the call, and what is wrong beside its results, or "".
+
+        Args:
+            plan: the call.
+            roll: with other inputs (see :meth:`~isthmus.conformance.memory.Image.bytes`).
+
+        Raises:
+            KernelError: the kernel failed.
+        """
+        self._reserve(plan.image.nbytes)
+        before = plan.image.bytes(POISONS[0], roll)
+        after, problem = self._call(plan, before, _SEEDS[0])
+        return after, _join_problems([problem, plan.image.describe_intrusion(before, after)])
+
+    def results(self, kernel: LoadedOperator, schema: Schema, case: Case) -> dict[str, Array]:
+        """Return the results of one call, by label; none if the kernel refuses it."""
+        try:
+            plan = Plan(kernel, schema, case, self.device.alignment)
+            image, _ = self.call(plan)
+        except (NotClaimed, KernelError, DriverCallError):
+            return {}
+        return {slot.label: slot.view(image) for slot, _ in plan.targets}
+
+    def _examine_refusals(self, plan: Plan, schema: Schema, case: Case, outcome: Outcome) -> None:
+        """Fail the outcome if an invalid call does not fail, or has other effects."""
+        kernel = plan.kernel
+        calls = list(invalid_calls(schema, case)) if self._refused[kernel] < _INVALID_CASES else []
+        if not calls:
             return
         self._refused[kernel] += 1
-        for text, invalid in calls:
-            plan = Plan(kernel, schema, invalid, self._device.alignment)
+        right, _ = self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[0])
+        problems = [self._refusal_problem(kernel, schema, each, text) for text, each in calls]
+        if not any(problems):
+            again, problem = self._call(plan, plan.image.bytes(POISONS[1]), _SEEDS[0])
+            fixed = [slot for slot, expected in plan.targets if (expected.law or {}).get("name") != "any"]
+            changed = any(count_different(slot.view(right), slot.view(again)) for slot in fixed)
+            problems = [problem, "other results after calls that failed" if changed else ""]
+        outcome.message = next(filter(None, problems), "")
+        outcome.status = "failed" if outcome.message else outcome.status
+
+    def _refusal_problem(self, kernel: LoadedOperator, schema: Schema, invalid: Case, text: str) -> str:
+        """Return what is wrong with a call that must fail, or ""."""
+        try:
+            plan = Plan(kernel, schema, invalid, self.device.alignment)
+        except NotClaimed:  # of a dtype that never reaches the kernel
+            return ""
+        self._reserve(plan.image.nbytes)
+        before = plan.image.bytes(POISONS[0])
+        if self._note:
+            self._note(_INVALID)
+        try:
+            self._call(plan, before, _SEEDS[0])
+        except (KernelError, DriverCallError):
+            intruded = plan.image.describe_intrusion(before, self._read(len(before)))
+            return f"{text}: {intruded}" if intruded else ""
+        finally:
             if self._note:
-                self._note(_INVALID)
-            try:
-                self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[0])
-            except (KernelError, DriverCallError):
-                continue
-            finally:
-                if self._note:
-                    self._note("")
-            outcome.status, outcome.message = "failed", f"{text}: accepted, expected an error"
-            return
+                self._note("")
+        return f"{text}: accepted, expected an error"
 
-    def _overwrite_inputs(self, plan: Plan) -> None:
-        with suppress(KernelError):  # the inputs may be invalid for the operator
-            self._call(plan, plan.image.bytes(POISONS[1], roll=True), _SEEDS[1], disturb=True)
+    def _overwrite_inputs(self, plan: Plan) -> Array | None:
+        """Call with other inputs and another number, then with other inputs and the numbers of the case.
 
-    def _examine(self, plan: Plan, case: Case) -> Outcome:
+        Return the image after the last call, or None if its inputs are invalid for the operator.
+        """
+        earlier: Array | None = None
+        for disturb in (True, False) if plan.has_number else (False,):
+            earlier = None
+            with suppress(KernelError):
+                image = plan.image.bytes(POISONS[1], roll=True)
+                earlier = self._call(plan, image, _SEEDS[1], disturb=disturb).image
+        return earlier
+
+    def _examine(self, plan: Plan, case: Case, earlier: Array | None) -> Outcome:
         before = plan.image.bytes(POISONS[0])
         first, problem = self._call(plan, before, _SEEDS[0])
         verdicts = [
@@ -164,7 +229,20 @@ class Executor:
             problems += self._examine_seed(plan, first)
             problems += self._examine_last(plan)
         message = _join_problems(problems)
-        return Outcome("failed" if message else "passed", message, verdicts)
+        if not message:
+            return Outcome("passed", "", verdicts)
+        seen = [
+            Seen(
+                slot.label,
+                slot.view(first),
+                expected,
+                verdict.mask,
+                slot.view(second),
+                None if earlier is None else slot.view(earlier),
+            )
+            for (slot, expected), (_, verdict) in zip(plan.targets, verdicts, strict=True)
+        ]
+        return Outcome("failed", message, verdicts, seen)
 
     def _examine_shared(self, plan: Plan, first: Array) -> list[str]:
         problems = []
@@ -233,12 +311,12 @@ class Executor:
         disturb: bool = False,
     ) -> _Called:
         """Call on the default stream."""
-        device = self._device
+        device = self.device
         device.write(self._base, before)
         workspace = Workspace(device, POISONS[0])
         changed = ""
         try:
-            self._launch(plan, 0, seed, workspace, share, disturb)
+            self.launch(plan, self._base, 0, seed, workspace, share, disturb)
             if not plan.kernel.flags & HOST and not share:
                 changed = watch(device, plan.image, self._base, before)
         finally:
@@ -252,7 +330,7 @@ class Executor:
         Args:
             protect: make the inputs of a kernel that computes on the CPU read-only.
         """
-        device, driver = self._device, self._device.driver
+        device, driver = self.device, self.device.driver
         stale = np.full(len(before), POISONS[0], np.uint8)
         device.write(self._base, stale)
         staged = self._stage(len(before))
@@ -265,7 +343,7 @@ class Executor:
                 device.synchronize(self._stream)
                 self._launch_on_cpu(plan, seed, workspace, protect)
             else:
-                self._launch(plan, self._stream, seed, workspace)
+                self.launch(plan, self._base, self._stream, seed, workspace)
             inputs = plan.image.inputs
             device.fill(self._base + inputs.start, _OVERWRITTEN, len(inputs), self._stream)
             workspace.overwrite(_OVERWRITTEN, self._stream)
@@ -281,12 +359,12 @@ class Executor:
 
     def _launch_on_cpu(self, plan: Plan, seed: int, workspace: Workspace, protect: bool) -> None:
         if not protect or self._note is None:
-            self._launch(plan, 0, seed, workspace)
+            self.launch(plan, self._base, 0, seed, workspace)
             return
         self._note(_READ_ONLY)
         try:
-            with read_only(plan.image, self._base + self._device.host_offset):
-                self._launch(plan, 0, seed, workspace)
+            with read_only(plan.image, self._base + self.device.host_offset):
+                self.launch(plan, self._base, 0, seed, workspace)
         finally:
             self._note("")
 
@@ -297,43 +375,45 @@ class Executor:
             return
         self._delayed[plan.kernel] += 1
         if not self._delay:
-            self._delay = self._device.allocate(_DELAY_BYTES)
-        self._device.fill(self._delay, 0, _DELAY_BYTES, self._stream)
+            self._delay = self.device.allocate(_DELAY_BYTES)
+        self.device.fill(self._delay, 0, _DELAY_BYTES, self._stream)
 
-    def _launch(
+    def launch(
         self,
         plan: Plan,
+        base: int,
         stream: int,
         seed: int,
         workspace: Workspace,
         share: tuple[Slot, Slot] | None = None,
         disturb: bool = False,
     ) -> None:
+        """Call a kernel on an image at a device address; arguments as of :meth:`Plan.frame`. Raises KernelError."""
         explained: list[str] = []
         # A kernel that computes in the calling thread gets addresses of the CPU.
-        shift = self._device.host_offset if plan.kernel.flags & HOST else 0
+        shift = self.device.host_offset if plan.kernel.flags & HOST else 0
         context, kept = make_context(
-            self._device.index, stream, seed, lambda nbytes: workspace.allocate(nbytes) + shift, explained
+            self.device.index, stream, seed, lambda nbytes: workspace.allocate(nbytes) + shift, explained
         )
-        frame = plan.frame(self._base + shift, self._device.dlpack_device, share, disturb)
+        frame = plan.frame(base + shift, self.device.dlpack_device, share, disturb)
         frame.call(plan.kernel, context, explained)
         del kept
 
     def _read(self, nbytes: int) -> Array:
         image = np.empty(nbytes, np.uint8)
-        self._device.read_into(image, self._base)
+        self.device.read_into(image, self._base)
         return image
 
     def _reserve(self, nbytes: int) -> None:
         if nbytes > self._capacity:
             if self._base:
-                self._device.free(self._base)
+                self.device.free(self._base)
             self._capacity = max(nbytes, 1 << 20)
-            self._base = self._device.allocate(self._capacity)
+            self._base = self.device.allocate(self._capacity)
 
     def _stage(self, nbytes: int) -> Array:
         """Return pinned host memory."""
-        driver: Any = self._device.driver
+        driver: Any = self.device.driver
         if nbytes > self._staged:
             if self._staging:
                 driver.host_free(self._staging)

@@ -46,13 +46,14 @@ EPS_OF_FLOAT32 = 2.0**-23
 
 @dataclass(frozen=True)
 class Worst:
-    """The element with the largest error: index, value, expected value, error in ulps and in tolerances."""
+    """An element with its error in ulps and in tolerances, and the tolerance there."""
 
     index: tuple[int, ...]
     got: str
     expected: str
     ulps: float
     tolerances: float
+    allowed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,16 @@ class Verdict:
         wrong: number of wrong elements.
         worst: the element with the largest error; None for correct exact results.
         histogram: number of elements in each bin of BINS and beyond; empty unless floating.
+        first: the first wrong element.
+        mask: which elements are wrong; None if none are.
     """
 
     problem: str = ""
     wrong: int = 0
     worst: Worst | None = None
     histogram: list[int] = field(default_factory=list)
+    first: Worst | None = None
+    mask: Array | None = field(default=None, repr=False, compare=False)
 
 
 def judge(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
@@ -193,7 +198,7 @@ def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
     if not ordinary:
         ulps = np.where((ratio == 0) & ~(finite & stays), 0.0, ulps)
     wrong = ratio > 1
-    return _verdict(got, reference, wrong, ulps, ratio, _histogram(ulps))
+    return _verdict(got, reference, wrong, ulps, ratio, _histogram(ulps), allowed)
 
 
 def _same_special(left: Array, right: Array) -> Array:
@@ -217,18 +222,24 @@ def _histogram(ulps: Array) -> list[int]:
 
 
 def _verdict(
-    got: Array, reference: Array, wrong: Array, ulps: Array, ratio: Array, histogram: list[int] | None = None
+    got: Array,
+    reference: Array,
+    wrong: Array,
+    ulps: Array,
+    ratio: Array,
+    histogram: list[int] | None = None,
+    allowed: Array | float = 0.0,
 ) -> Verdict:
+    def element(position: int) -> Worst:
+        index = np.unravel_index(position, ratio.shape)
+        at = tuple(int(i) for i in index)
+        bound = float(np.broadcast_to(allowed, ratio.shape)[index])
+        numbers = float(ulps[index]), float(ratio[index]), bound
+        return Worst(at, _number(got[index]), _number(reference[index]), *numbers)
+
     # The first of equal errors is reported.
-    index = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    worst = element(int(np.argmax(ratio)))
     count = int(np.count_nonzero(wrong))
-    worst = Worst(
-        tuple(int(i) for i in index),
-        _number(got[index]),
-        _number(reference[index]),
-        float(ulps[index]),
-        float(ratio[index]),
-    )
     problem = ""
     if count:
         where = f"[{', '.join(map(str, worst.index))}]"
@@ -238,7 +249,9 @@ def _verdict(
         if histogram and np.isfinite(worst.ulps):
             problem += f" ({worst.ulps:.4g} ulp"
             problem += f", {worst.tolerances:.3g} x the tolerance)" if np.isfinite(worst.tolerances) else ")"
-    return Verdict(problem, count, worst if count or histogram else None, histogram or [])
+    if not count:
+        return Verdict("", 0, worst if histogram else None, histogram or [])
+    return Verdict(problem, count, worst, histogram or [], element(int(np.argmax(wrong))), wrong)
 
 
 def _number(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Known failures of a chip: a file by its maker that lists failing cases with reasons.
+"""Known failures of a chip, and cases that it need not run: a file by its maker with a reason for each.
 
     [[failure]]
     operator = "aten::erfinv"      # patterns with * and ?
@@ -10,12 +10,19 @@
     machine = "*rev A*"            # optional: only where the device's name and the libraries' descriptions match
     reason = "the chip has no float16 logarithm; known to the compiler team"
 
+    [[not_run]]
+    operator = "driver::virtual_*"  # and dtype, case, through, machine, as above
+    why = "virtual_* absent"        # optional: only cases that are not run for this reason
+    sometimes = true                # optional: they run on some days; the entry is never stale
+    reason = "the chip has no virtual memory"
+
 Before the entries, ``machine`` is a condition of all of them, and ``include`` names other such files, from the folder
 of this one or of a package:
 
     include = ["shared.toml", "isthmus.drivers.host:cpu_kernels.toml"]
 
-A failure without a reason is an error; one that matches no failing case is stale and makes the run fail.
+An entry without a reason is an error; one that matches no failing case, or none that is not run, is stale and makes
+the run fail.
 """
 
 import fnmatch
@@ -28,11 +35,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from isthmus.conformance.results import BAD, KNOWN, NOT_CLAIMED, CaseResult
+from isthmus.conformance.results import BAD, KNOWN, NOT_CLAIMED, NOT_RUN, CaseResult
 from isthmus.conformance.selection import nearest_name
 from isthmus.opset.dtypes import DTYPES
+from isthmus_common.text import count
 
-_KEYS = ("operator", "dtype", "case", "through", "error", "within", "machine", "reason")
+_COMMON = ("operator", "dtype", "case", "through")
+_KEYS = {
+    "failure": (*_COMMON, "error", "within", "machine", "reason"),
+    "not_run": (*_COMMON, "why", "sometimes", "machine", "reason"),
+}
+_TYPES: dict[str, tuple[Any, str]] = {"within": ((int, float), "number"), "sometimes": (bool, "Boolean")}
 _WAYS = ("", "kernels", "pytorch")
 
 
@@ -45,8 +58,10 @@ class KnownFailure:
     """An entry: patterns of operator, dtype and case, the reason, and its place for messages.
 
     Attributes:
-        error: pattern of the message.
+        error: pattern of the message, ``why`` of a case that is not run.
         within: largest error in tolerances; if finite, other problems than lost accuracy do not match.
+        not_run: whether the entry is about cases that are not run.
+        sometimes: whether it may also match none.
         machines: patterns that the device's name and the libraries' descriptions match, each of them.
     """
 
@@ -58,6 +73,8 @@ class KnownFailure:
     error: str = "*"
     within: float = math.inf
     machines: tuple[str, ...] = ()
+    not_run: bool = False
+    sometimes: bool = False
 
     def matches(self, result: CaseResult) -> bool:
         """Return whether the entry is about the case of a result."""
@@ -68,7 +85,9 @@ class KnownFailure:
         )
 
     def explains(self, result: CaseResult) -> bool:
-        """Return whether a failure of a matching case is the one that the entry is about."""
+        """Return whether the failure of a matching case, or why it is not run, is what the entry is about."""
+        if self.not_run != (not result.judged):
+            return False
         problems = re.split(r"; (?=\S+: )", result.message)
         inaccurate = all(problem.endswith("x the tolerance)") for problem in problems)
         largest = (result.worst or {}).get("tolerances") or math.inf
@@ -78,7 +97,8 @@ class KnownFailure:
 
     def applies(self, head: Mapping[str, Any]) -> bool:
         """Return whether the entry is about the machine of a run."""
-        described = [head["device"], *[library["description"] for library in head["libraries"]]]
+        libraries = [library["description"] for library in head["libraries"]]
+        described = [head["device"], count(head["devices"], "device"), *libraries]
         return all(fnmatch.fnmatchcase(", ".join(described), machine) for machine in self.machines)
 
 
@@ -102,18 +122,21 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
         ) from None
     except (OSError, ValueError) as error:
         raise KnownFailureError(f"{path}: {error}") from None
-    unknown = sorted(set(table) - {"failure", "include", "machine"})
-    rows, included, machine = table.get("failure", []), table.get("include", []), table.get("machine", "*")
-    if unknown or not isinstance(rows, list):
+    unknown = sorted(set(table) - {*_KEYS, "include", "machine"})
+    included, machine = table.get("include", []), table.get("machine", "*")
+    if unknown or not all(isinstance(table.get(kind, []), list) for kind in _KEYS):
         raise KnownFailureError(
-            f"{path}: expected [[failure]] entries, found {', '.join(unknown) or 'a value'}"
+            f"{path}: expected [[failure]] and [[not_run]] entries, found {', '.join(unknown) or 'a value'}"
         )
     if not isinstance(machine, str) or not isinstance(included, list):
         raise KnownFailureError(f"{path}: machine is a string, and include a list of files")
     names = sorted(operators)
-    entries = [_entry(row, f"{path}, failure {i}", names, machine) for i, row in enumerate(rows, 1)]
+    rows = [(kind, i, row) for kind in _KEYS for i, row in enumerate(table.get(kind, []), 1)]
+    entries = [_entry(kind, row, f"{path}, {kind} {i}", names, machine) for kind, i, row in rows]
     chosen = [
-        entry for entry, row in zip(entries, rows, strict=True) if row.get("through", "") in ("", through)
+        entry
+        for entry, (_, _, row) in zip(entries, rows, strict=True)
+        if row.get("through", "") in ("", through)
     ]
     for name in included:
         chosen += load(str(_included(path, str(name))), names, through)
@@ -135,66 +158,85 @@ def _included(path: str, name: str) -> Path:
 
 
 def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
-    """Turn a failure that an entry explains into a known failure with its reason."""
-    if result.status in BAD:
+    """Turn a failure that an entry explains into a known failure, and *not run* into *not claimed*."""
+    if result.status in (*BAD, NOT_RUN):
         entry = next((each for each in known if each.matches(result) and each.explains(result)), None)
         if entry:
-            result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
+            result.status = NOT_CLAIMED if entry.not_run else KNOWN
+            result.message = f"{entry.reason} ({result.message})"
 
 
 def stale_entries(
-    known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Set[str], names: Set[str]
+    known: Sequence[KnownFailure],
+    results: Sequence[CaseResult],
+    complete: Set[str],
+    names: Set[str],
+    demanded: Set[str] = frozenset(),
 ) -> list[str]:
     """Return the entries without a matching failure, one line each.
 
     Args:
         complete: operators and driver functions whose cases were all run.
         names: all operators and driver functions; an entry for one that is not complete cannot be stale.
+        demanded: those whose cases must run; entries of cases that need not run are about these. In a run that
+            leaves out some, an entry is stale only if it is about no other.
     """
     lines = []
     for entry in known:
-        matched = [result for result in results if entry.matches(result)]
-        if any(result.status == KNOWN and result.message.startswith(entry.reason) for result in matched):
+        if entry.sometimes:
             continue
-        if matched and all(result.status == NOT_CLAIMED for result in matched):
+        matched = [result for result in results if entry.matches(result)]
+        explained = NOT_CLAIMED if entry.not_run else KNOWN
+        if any(result.status == explained and result.message.startswith(entry.reason) for result in matched):
+            continue
+        if matched and not entry.not_run and not any(result.judged for result in matched):
             continue  # needs more devices, for example
         about = {name for name in names if fnmatch.fnmatchcase(name, entry.operator)}
+        if entry.not_run and not (about & demanded and (about <= demanded or names <= complete)):
+            continue
         if matched or (about and about <= complete):
             passed = all(result.status not in BAD for result in matched)
             what = f"all {len(matched)} matching cases pass" if passed else "explains no failure"
+            if entry.not_run:
+                what = "matches no case that is demanded and not run"
             what = what if matched else "matches no case"
             lines.append(f"{entry.place} ({entry.operator}): {what}; remove it")
     return lines
 
 
-def _entry(row: dict[str, Any], place: str, operators: Sequence[str], machine: str) -> KnownFailure:
-    if problem := next(_problems(row, operators), ""):
+def _entry(
+    kind: str, row: dict[str, Any], place: str, operators: Sequence[str], machine: str
+) -> KnownFailure:
+    if problem := next(_problems(kind, row, operators), ""):
         raise KnownFailureError(f"{place}{problem}")
     operator = row["operator"]
-    given = {key: row[key] for key in ("error", "within") if key in row}
     return KnownFailure(
         operator,
         row.get("dtype", "*"),
         row.get("case", "*"),
         row["reason"].strip(),
         place,
-        machines=(machine, row.get("machine", "*")),
-        **given,
+        row.get("why", row.get("error", "*")),
+        row.get("within", math.inf),
+        (machine, row.get("machine", "*")),
+        kind == "not_run",
+        row.get("sometimes", False),
     )
 
 
-def _problems(row: dict[str, Any], operators: Sequence[str]) -> Iterator[str]:
+def _problems(kind: str, row: dict[str, Any], operators: Sequence[str]) -> Iterator[str]:
     """Yield what is wrong with an entry, as it follows the place."""
-    for key in sorted(set(row) - set(_KEYS)):
-        yield f": unknown key {key!r}; expected {', '.join(_KEYS)}"
+    for key in sorted(set(row) - set(_KEYS[kind])):
+        yield f": unknown key {key!r}; expected {', '.join(_KEYS[kind])}"
     for key, value in row.items():
-        if not isinstance(value, (int, float) if key == "within" else str):
-            yield f": {key} is not a {'number' if key == 'within' else 'string'}"
+        kinds, noun = _TYPES.get(key, (str, "string"))
+        if not isinstance(value, kinds):
+            yield f": {key} is not a {noun}"
     operator = row.get("operator", "")
     if not operator:
         yield ": the key 'operator' is missing"
     if not row.get("reason", "").strip():
-        yield f" ({operator}): the key 'reason' is missing; state why it fails and who works on it"
+        yield f" ({operator}): the key 'reason' is missing; state why, and who works on it"
     if row.get("through", "") not in _WAYS:
         yield f" ({operator}): through = {row['through']!r}; expected kernels or pytorch"
     if not any(fnmatch.fnmatchcase(name, operator) for name in operators):

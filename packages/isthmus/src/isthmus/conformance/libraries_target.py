@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from isthmus.conformance.checks import dtypes_of, run_check
 from isthmus.conformance.device import Device
+from isthmus.conformance.diagnosis import diagnose
 from isthmus.conformance.executor import Executor, Outcome
 from isthmus.conformance.golden import Case
+from isthmus.conformance.subject import Subject
 from isthmus.drivers import Candidate
-from isthmus.drivers.libraries import load
+from isthmus.drivers.libraries import LoadedOperator, OperatorLibrary, load
 from isthmus.opset import dtypes as dt
 from isthmus.opset.schema import Schema
 
@@ -39,6 +42,7 @@ class LibrariesTarget:
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two libraries have the name {twice}; give each its own")
         self._executor = Executor(self.device, note)
+        self._subjects: dict[str, Subject] = {}  # the last of each library
 
     def describe(self) -> dict[str, Any]:
         """Describe driver, device and libraries, with dtypes and flags of each operator."""
@@ -47,6 +51,7 @@ class LibrariesTarget:
             "driver": self.device.name,
             "description": table.description.decode(),
             "device": self.device.driver.properties(self.device.index).name.decode(),
+            "devices": self.device.driver.count(),
             "libraries": [
                 {
                     "name": library.name,
@@ -68,4 +73,28 @@ class LibrariesTarget:
         for library in self.libraries:
             kernel = library.operators.get(case.operator)
             if kernel is not None:
-                yield library.name, partial(self._executor.run, kernel, schema, case)
+                yield library.name, partial(self._judge, kernel, schema, case)
+
+    def checks(
+        self, schema: Schema, cases: Sequence[Case], name: str
+    ) -> Iterator[tuple[str, str, Callable[[], Outcome | None]]]:
+        """Yield each library with an operator, a dtype or "", and a function that runs a check of it."""
+        for library in self.libraries:
+            if schema.name in library.operators:
+                subject = self._subject(library, schema, cases)
+                for dtype in dtypes_of(name, subject):
+                    yield library.name, dtype, partial(run_check, name, subject, dtype)
+
+    def _subject(self, library: OperatorLibrary, schema: Schema, cases: Sequence[Case]) -> Subject:
+        """Return what checks call, the same for all checks of an operator: it decodes the cases."""
+        known = self._subjects.get(library.name)
+        if known is None or known.cases is not cases:
+            known = Subject(self._executor, library.operators, schema, cases)
+            self._subjects[library.name] = known
+        return known
+
+    def _judge(self, kernel: LoadedOperator, schema: Schema, case: Case) -> Outcome:
+        outcome = self._executor.run(kernel, schema, case)
+        again = partial(self._executor.results, kernel, schema)
+        outcome.guess = diagnose(schema, case, outcome.seen, again)
+        return outcome

@@ -22,6 +22,7 @@ from isthmus.opset.derivation.layouts import ALL
 GUARD = 256  # bytes between two tensors
 EDGE = 64 << 10  # bytes before the first tensor and after the last
 CANARY = 0xC7
+_FEWEST_KEPT = 4  # elements of an input whose first and last stay when it is shifted
 POISONS = (0xFF, 0x5A)  # the first is NaN in every floating dtype
 
 
@@ -106,7 +107,8 @@ class Image:
     def bytes(self, poison: int, roll: bool = False) -> Array:
         """Return the image before a call; with ``roll``, inputs are shifted by one element to get other inputs.
 
-        Integers are shifted only if they fill their storage, so that indices stay within bounds.
+        The first and last elements, by which a cache may know its inputs, stay if there are others. Integers are
+        shifted only if they fill their storage, so that indices stay within bounds.
         """
         image = np.full(self.nbytes, CANARY, np.uint8)
         for slot in self.slots:
@@ -159,7 +161,12 @@ def _roll(slot: Slot) -> Array:
         with np.errstate(all="ignore"):
             return (storage * 0.5).astype(storage.dtype)
     dense = storage.size == np.prod(slot.shape, dtype=np.int64)
-    return np.concatenate([storage[-1:], storage[:-1]]) if floating or dense else storage
+    if not (floating or dense):
+        return storage
+    inner = slice(1, -1) if storage.size >= _FEWEST_KEPT else slice(None)
+    rolled = storage.copy()
+    rolled[inner] = np.roll(storage[inner], 1)
+    return rolled
 
 
 def _clear(different: Array, slot: Slot) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 from isthmus.conformance.judge import BINS
 from isthmus_common.html import render as render_template
 
-_FIELDS = "family library operator dtype case layout status message seconds worst histogram tolerance".split()
+_FIELDS = (
+    "family library operator dtype case layout status message seconds worst histogram tolerance guess command cases"
+).split()
 
 
 def render(data: dict[str, Any]) -> str:

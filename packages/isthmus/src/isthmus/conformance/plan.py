@@ -1,6 +1,7 @@
 """The call of a kernel for a case, with arguments converted as the framework does for the kernel's flags."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ class Plan:
             share: (input, output): place the output in the memory of the input.
             disturb: change one number that cannot change shapes, another one in each case.
         """
-        changed = self._number() if disturb and self.image.slots else -1
+        changed = self._number if disturb and self.image.slots else -1
         key = (base, dlpack_device, share, changed)
         if key not in self._frames:
             frame = self._frames[key] = Frame(dlpack_device)
@@ -88,6 +89,12 @@ class Plan:
                 )
         return self._frames[key]
 
+    @property
+    def has_number(self) -> bool:
+        """Whether an argument is a number that cannot change shapes."""
+        return self._number >= 0
+
+    @cached_property
     def _number(self) -> int:
         """Return the position of a number, another one in each case; -1 if there is none."""
         numbers = [i for i, a in enumerate(self._schema.inputs) if a.base in ("Scalar", "float")]
@@ -137,7 +144,8 @@ class Plan:
 
     def _output(self, name: str, expected: Result) -> Any:
         if isinstance(expected, Expected):
-            layout = self._case.output_layout
+            layouts = self._case.output_layout.split()
+            layout = layouts[len(self.targets) % len(layouts)]
             if layout in STRIDED_LAYOUTS and not self.kernel.flags & STRIDED:
                 layout = "unaligned"
             slot = Slot.of_output(name, expected.dtype, expected.shape, layout)
@@ -149,7 +157,7 @@ class Plan:
         used = {slot.dtype for slot in _slots(self._arguments)}
         missing = sorted(used - {name for name in used if self.kernel.dtypes >> dt.DTYPES[name].code & 1})
         if missing:
-            raise NotClaimed(f"the library does not claim {', '.join(missing)}")
+            raise NotClaimed(f"no kernel for {', '.join(missing)}")
 
     @staticmethod
     def _pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[Slot, Slot]]:

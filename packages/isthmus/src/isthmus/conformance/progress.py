@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from isthmus.conformance.results import BAD, KNOWN, NOT_CLAIMED, PASSED, STATUSES, CaseResult
+from isthmus.conformance.results import (
+    BAD,
+    KNOWN,
+    NO_KERNEL,
+    NOT_CLAIMED,
+    NOT_RUN,
+    PASSED,
+    STATUSES,
+    CaseResult,
+)
 from isthmus_common.progress import Bar
 from isthmus_common.tables import print_table
 from isthmus_common.text import count
@@ -14,6 +24,8 @@ if TYPE_CHECKING:
     from isthmus.conformance.run import Run
 
 _SHOWN_PER_OPERATOR = 3  # failures printed for one operator during the run
+_NAMED = 4  # operators named beside a reason
+_REASONS = 12  # reasons printed
 
 
 class RunProgress(Bar):
@@ -30,43 +42,91 @@ class RunProgress(Bar):
             return
         self._printed[result.operator] += 1
         if self._printed[result.operator] <= _SHOWN_PER_OPERATOR:
-            self.print(f"{result.status.upper()} {result.title}: {result.message}")
+            for line in describe_failure(result):
+                self.print(line)
         elif self._printed[result.operator] == _SHOWN_PER_OPERATOR + 1:
             self.print(f"{result.status.upper()} {result.operator}: more failures are in the report")
 
 
+def describe_failure(result: CaseResult) -> list[str]:
+    """Return the lines about a failure: message, first wrong element, probable mistake, command."""
+    lines = [f"{result.status.upper()} {result.title}: {result.message}"]
+    if first := result.first:
+        where = f"{first['output']}[{', '.join(map(str, first['index']))}]"
+        error = "" if first["ulps"] is None else f", {first['ulps']:.4g} ulp apart"
+        allowed = f"allowed {first['allowed']:.3g}: " if first["allowed"] else ""
+        lines.append(
+            f"  first wrong: {where} is {first['got']}, expected {first['expected']}{error} "
+            f"({allowed}{result.tolerance})"
+        )
+    lines += [f"  probably: {result.guess}"] if result.guess else []
+    lines += [f"  {result.command}"] if result.command else []
+    return lines
+
+
 def print_summary(run: Run) -> None:
-    """Print a table by family, stale known failures, and one line with the verdict."""
+    """Print a table by family, stale known failures, what was not run, and one line with the verdict."""
     _table(run)
     for line in run.stale:
         print(f"stale: {line}")
-    counts = Counter(result.status for result in run.results)
+    for status in (NOT_CLAIMED, NOT_RUN):
+        _print_reasons([result for result in run.results if result.status == status])
+    counts: Counter[str] = Counter()
+    for result in run.results:
+        counts[result.status] += result.cases
+    if demands := run.head.get("demands"):
+        demanded = count(len(demands["operators"]), "operator")
+        print(f"tier {demands['tier']} demands {demanded} and {count(demands['cases'], 'case')}")
     coverage = run.head.get("golden", {}).get("coverage")
     if coverage:
         print(coverage)
     if not run.judged:
         print("no case was judged; `isthmus conform list` prints the operators that the libraries claim")
-    operators = {r.operator for r in run.results if r.status != NOT_CLAIMED and r.case}
-    absent = sum(len(names) for names in run.missing.values())
+    operators = {r.operator for r in run.results if r.judged and r.case}
+    absent = len(_without_kernel(run.results))
     parts = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
     parts += [f"{len(run.stale)} stale"] if run.stale else []
     parts += [f"{count(absent, 'operator')} without a kernel"] if absent else []
-    verdict = "FAILED" if run.failed else "passed"
+    verdict = "FAILED" if run.failed else "NOT RUN" if run.incomplete else "passed"
     judged = f"driver {run.head['driver']}, {count(len(operators), 'operator')}"
     print(f"{verdict}: {judged}, {', '.join(parts) or 'no cases'}")
 
 
+def _print_reasons(results: list[CaseResult]) -> None:
+    """Print the reasons for which cases of one status were not run, those of most cases first."""
+    reasons: defaultdict[str, list[CaseResult]] = defaultdict(list)
+    for result in results:
+        reasons[result.message.removeprefix(f"{result.operator} ")].append(result)
+    ordered = sorted(reasons.items(), key=lambda item: -sum(result.cases for result in item[1]))
+    for reason, rows in ordered[:_REASONS]:
+        names = sorted({row.operator for row in rows})
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        gated = count(sum(row.cases for row in rows), "case")
+        print(f"{rows[0].status}: {gated}: {reason}: {', '.join(names[:_NAMED])}{more}")
+    if rest := ordered[_REASONS:]:
+        gated = count(sum(row.cases for _, rows in rest for row in rows), "case")
+        print(f"{results[0].status}: {gated}: {count(len(rest), 'other reason')}; --output writes all")
+
+
+def _without_kernel(results: Iterable[CaseResult]) -> set[str]:
+    return {result.operator for result in results if NO_KERNEL in result.message}
+
+
 def _table(run: Run) -> None:
-    heads = ("family", "operators", PASSED, "failed", KNOWN, NOT_CLAIMED, "no kernel", "worst ulp")
-    rows = [_row(family, run) for family in sorted({r.family for r in run.results} | set(run.missing))]
-    print_table(heads, rows, style=lambda row: "red" if row[3] != "0" else "")
+    heads = ("family", "operators", PASSED, "failed", KNOWN, NOT_RUN, NOT_CLAIMED, "no kernel", "worst ulp")
+    rows = [_row(family, run) for family in sorted({r.family for r in run.results})]
+    print_table(heads, rows, style=lambda row: "red" if row[3] != "0" else "yellow" if row[5] != "0" else "")
 
 
 def _row(family: str, run: Run) -> list[str]:
     results = [result for result in run.results if result.family == family]
-    counts = Counter(result.status for result in results)
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts[result.status] += result.cases
     worst = max((r.worst["ulps"] or 0.0 for r in results if r.worst and r.status == PASSED), default=0.0)
-    failed, absent = sum(counts[status] for status in BAD), len(run.missing.get(family, ()))
-    operators = len({result.operator for result in results})
-    numbers = (operators, counts[PASSED], failed, counts[KNOWN], counts[NOT_CLAIMED], absent)
+    failed = sum(counts[status] for status in BAD)
+    absent = _without_kernel(results)
+    operators = len({result.operator for result in results} - absent)
+    skipped = counts[NOT_RUN], counts[NOT_CLAIMED]
+    numbers = (operators, counts[PASSED], failed, counts[KNOWN], *skipped, len(absent))
     return [family, *map(str, numbers), f"{worst:.3g}"]

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, STATUSES
+from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, NOT_RUN, STATUSES
 from isthmus_common.files import make_folder, write_file
 
-_FORMAT = 1
+_FORMAT = 2
 # XML 1.0 forbids these characters; messages contain text of kernels.
 _FORBIDDEN = {code: "?" for code in (*range(32), 0xFFFE, 0xFFFF) if chr(code) not in "\t\n\r"}
 
@@ -33,7 +33,7 @@ def write(folder: Path, run: dict[str, Any], mutation: Path | None = None) -> No
 
     score = read_score(mutation) if mutation else run.get("mutation")
     data = {**run, "format": _FORMAT, "mutation": score}
-    make(folder)
+    make(folder, "--output")
     try:
         write_file(folder / "report.json", [_lines(data).encode()])
         write_file(folder / "junit.xml", [_junit(data)])
@@ -49,12 +49,12 @@ def _lines(data: dict[str, Any]) -> str:
     return f'{head}, "results": [\n{results}\n]}}\n'
 
 
-def make(folder: Path) -> None:
-    """Make the folder of a report. Raises ReportError."""
+def make(folder: Path, option: str) -> None:
+    """Make the folder that an option names. Raises ReportError."""
     try:
         make_folder(folder)
     except OSError as error:
-        raise ReportError(f"--output {folder}: {error.strerror}; name a folder that can be made") from None
+        raise ReportError(f"{option} {folder}: {error.strerror}; name a folder that can be made") from None
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _junit(data: dict[str, Any]) -> bytes:
             name=family,
             tests=str(len(rows)),
             failures=str(counts[FAILED]),
-            errors=str(counts[CRASHED]),
+            errors=str(counts[CRASHED] + counts[NOT_RUN]),
             skipped=str(counts[KNOWN] + counts[NOT_CLAIMED]),
             time=f"{sum(row['seconds'] for row in rows):.3f}",
         )
@@ -116,9 +116,10 @@ def _add_case(suite: ElementTree.Element, row: dict[str, Any]) -> None:
     case = ElementTree.SubElement(
         suite, "testcase", classname=row["operator"], name=_clean_text(name), time=f"{row['seconds']:.4f}"
     )
-    tag = {FAILED: "failure", CRASHED: "error", KNOWN: "skipped", NOT_CLAIMED: "skipped"}.get(row["status"])
-    if tag:
-        ElementTree.SubElement(case, tag, message=_clean_text(row["message"]))
+    tags = {FAILED: "failure", CRASHED: "error", NOT_RUN: "error", KNOWN: "skipped", NOT_CLAIMED: "skipped"}
+    if tag := tags.get(row["status"]):
+        about = ElementTree.SubElement(case, tag, message=_clean_text(row["message"]))
+        about.text = _clean_text(row["command"]) or None
 
 
 def _clean_text(text: str) -> str:

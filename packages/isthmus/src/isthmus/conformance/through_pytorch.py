@@ -6,6 +6,7 @@ This tests routes other than kernels: the host chip's delegate, decompositions, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import isthmus
 from isthmus import _C
 from isthmus.chip.registration import libraries
 from isthmus.conformance.arrays import Array
+from isthmus.conformance.diagnosis import Seen, diagnose
 from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Case, Expected, Result, Tensor, Value
 from isthmus.conformance.invalid import invalid_calls
@@ -25,6 +27,12 @@ from isthmus.opset.schema import Argument, Schema
 from isthmus_common.text import first_line
 
 _SEED = 0x5EED
+FALLBACK = "no route but copies to the CPU (fallback)"
+
+
+def _fallbacks() -> int:
+    """Return the number of calls that the CPU has computed on copies, which says nothing of the chip."""
+    return int(_C.dispatch_stats()["calls"].get("fallback", 0))
 
 
 class PyTorchTarget:
@@ -57,7 +65,13 @@ class PyTorchTarget:
             "description": f"PyTorch {torch.__version__}, every route: {'; '.join(used)}",
             "operators": {},
         }
-        return {"driver": isthmus.status().driver, "description": name, "device": name, "libraries": [routes]}
+        return {
+            "driver": isthmus.status().driver,
+            "description": name,
+            "device": name,
+            "devices": chip.device_count(),
+            "libraries": [routes],
+        }
 
     def calls(self, schema: Schema, case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         """Yield a function that runs a case on the default stream and on another."""
@@ -65,6 +79,7 @@ class PyTorchTarget:
 
     def _judge_case(self, schema: Schema, case: Case) -> Outcome:
         chip: Any = torch.chip  # type: ignore[attr-defined]
+        before = _fallbacks()
         try:
             first = _Call(schema, case, self._chip).run()
             with chip.stream(chip.Stream()):
@@ -79,7 +94,22 @@ class PyTorchTarget:
             loose = expected.law is not None and expected.law.get("name") == "any"
             if not loose and differing(got, again).any():
                 problems.append(f"{label}: the same call on another stream gave different bits")
-        return Outcome("failed" if problems else "passed", "; ".join(problems), verdicts)
+        if not problems:
+            copied = _fallbacks() > before
+            return Outcome("not claimed", FALLBACK) if copied else Outcome("passed", "", verdicts)
+        seen = [
+            Seen(label, got, expected, verdict.mask)
+            for (label, got, expected), (_, verdict) in zip(first.results(), verdicts, strict=True)
+        ]
+        guess = diagnose(schema, case, seen, partial(self._results, schema))
+        return Outcome("failed", "; ".join(problems), verdicts, seen, guess)
+
+    def _results(self, schema: Schema, case: Case) -> dict[str, Array]:
+        """Return the results of one call, by label; none if it is refused."""
+        try:
+            return {label: got for label, got, _ in _Call(schema, case, self._chip).run().results()}
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            return {}
 
     def _accepted_indices(self, schema: Schema, case: Case) -> list[str]:
         """Report an index out of range that is accepted; not for CPU kernels, which are PyTorch's."""

@@ -2,10 +2,10 @@
 
 It reads jobs as lines of JSON from standard input and writes answers as lines of JSON to the file descriptor given as
 the first argument; standard output belongs to the kernels. The first job is ``{"driver", "libraries",
-"through"}``, answered by ``{"hello": ...}`` or ``{"error": ...}``. Jobs ``{"golden": folder, "operator",
-"cases": [index]}`` or ``{"driver_cases": [name]}`` follow. Each call is answered by ``{"result": ...}``, and each job
-by ``{"done": true}``. ``"after": name`` skips, for the first case, the libraries up to the one that crashed the
-previous worker.
+"through", "keep"}``, answered by ``{"hello": ...}`` or ``{"error": ...}``. Jobs ``{"golden": folder, "operator",
+"cases": [index or name of a check]}`` (:mod:`isthmus.conformance.checks`) or ``{"driver_cases": [name]}`` follow.
+Each call is answered by ``{"result": ...}``, unless a check has nothing to call, and each job by ``{"done": true}``.
+``"after": name`` skips, for the first case, the libraries up to the one that crashed the previous worker.
 
 The file of the second argument says in one line of JSON what runs, to be read if the process dies: ``start`` is the
 position of the case in its job, ``library`` that of the kernel, and ``note`` how the call may end the process.
@@ -17,9 +17,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 if __name__ == "__main__" and "pytorch" not in sys.argv:
     sys.modules["torch"] = None  # type: ignore[assignment]  # a kernel that imports it fails with a clear error
@@ -28,7 +30,9 @@ from isthmus.conformance.driver_cases import DriverCase
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Case, GoldenError, Reader
+from isthmus.conformance.kept import keep
 from isthmus.conformance.results import (
+    BAD,
     CRASHED,
     DRIVER_FAMILY,
     FAILED,
@@ -41,12 +45,15 @@ from isthmus.drivers import find
 from isthmus.opset.schema import parse
 from isthmus_common.parent import end_with_parent
 
+# A library, the call of its kernel, and the function that makes a result of outcome and time.
+_Row: TypeAlias = tuple[str, Callable[[], Outcome | None], Callable[[Outcome, float], CaseResult]]
+
 
 class Worker:
     """Runs cases on the driver of the first job (``setup``); ``record`` records what runs."""
 
     def __init__(self, setup: dict[str, Any], record: Callable[..., None]) -> None:
-        self._record = record
+        self._record, self._keep = record, setup["keep"]
         self._golden: Reader | None = None
         self._operator, self._cases = "", cast(Sequence[Case], ())
         if setup["through"] == "pytorch":
@@ -74,8 +81,9 @@ class Worker:
                 yield {"result": self._driver_case(named[name]).to_json()}
         else:
             self._open(job["golden"], job["operator"])
-            for n, index in enumerate(job["cases"]):
-                yield from self._operator_case(n, self._cases[index], "" if n else job["after"])
+            for n, each in enumerate(job["cases"]):
+                rows = self._check(each) if isinstance(each, str) else self._case(self._cases[each])
+                yield from self._run_calls(n, rows, "" if n else job["after"])
         self._record(start=-1, library="")
         yield {"done": True}
 
@@ -103,11 +111,23 @@ class Worker:
             self._schema = parse(self._entry.schema)
             gc.freeze()  # the collector need not go through the rows of the cases again and again
 
-    def _operator_case(self, n: int, case: Case, after: str) -> Iterator[dict[str, Any]]:
-        skipping = bool(after)
+    def _case(self, case: Case) -> Iterator[_Row]:
+        """Yield the call of a golden case on each library."""
         for library, call in self._target.calls(self._schema, case):
-            if skipping:
-                skipping = library != after
+            yield library, call, partial(self._of_case, library, case)
+
+    def _check(self, name: str) -> Iterator[_Row]:
+        """Yield a check on each library, for each dtype if it has results by dtype."""
+        for library, dtype, call in self._target.checks(self._schema, self._cases, name):
+            blank = CaseResult(self._entry.family, library, self._operator, dtype, name)
+            yield library, call, partial(_of_check, blank)
+
+    def _run_calls(self, n: int, rows: Iterable[_Row], after: str) -> Iterator[dict[str, Any]]:
+        """Yield the results of the n-th case of a job, on the libraries after one."""
+        found = not after
+        for library, call, result in rows:
+            if library == after or not found:
+                found = found or library == after
                 continue
             self._record(start=n, library=library)
             start = time.perf_counter()
@@ -115,8 +135,18 @@ class Worker:
                 outcome = call()
             except Exception as error:  # an error of the driver or of the suite, not of the kernel
                 outcome = Outcome(CRASHED, f"{type(error).__name__}: {' '.join(str(error).split())}")
-            seconds = time.perf_counter() - start
-            yield {"result": of_outcome(self._entry.family, library, case, outcome, seconds).to_json()}
+            if outcome:
+                yield {"result": result(outcome, time.perf_counter() - start).to_json()}
+
+    def _of_case(self, library: str, case: Case, outcome: Outcome, seconds: float) -> CaseResult:
+        result = of_outcome(self._entry.family, library, case, outcome, seconds)
+        if self._keep and result.status in BAD:
+            keep(Path(self._keep), self._schema, case, result, outcome.seen)
+        return result
+
+
+def _of_check(blank: CaseResult, outcome: Outcome, seconds: float) -> CaseResult:
+    return replace(blank, status=outcome.status, message=outcome.message, seconds=seconds)
 
 
 def main() -> None:

@@ -7,15 +7,9 @@ Each subject has one file. Libraries, including PyTorch, are imported only in ch
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
-from isthmus_common import text
 from isthmus_common.finding import Check, Finding, State, run_check
 
-__all__ = ["NO_TORCH", "Finding", "State", "examine", "has_torch"]
-
-NO_TORCH = (
-    f"{text.NO_TORCH}, then reinstall Isthmus with "
-    "`pip install --no-build-isolation --force-reinstall --no-deps .`"
-)
+__all__ = ["Finding", "State", "examine", "has_torch"]
 
 
 def has_torch() -> bool:

@@ -24,6 +24,7 @@ from isthmus_common.finding import (
     run_check,
     warning,
 )
+from isthmus_common.text import NO_TORCH
 from isthmus_common.units import GIB
 
 _FIX = "fix the errors reported here and above, or select another driver with ISTHMUS_DRIVER"
@@ -36,8 +37,6 @@ def with_torch() -> Iterator[Finding]:
 
 def without_torch() -> Iterator[Finding]:
     """Report that PyTorch is missing, and check the driver without it."""
-    from isthmus.doctor import NO_TORCH
-
     text, _, remedy = NO_TORCH.partition("; ")
     yield fail("torch", text, remedy)
     yield from _in_child(f"{__name__}:driver_records")
@@ -89,13 +88,21 @@ def _import_error(error: BaseException) -> Finding:
     return fail("torch", f"`import torch` fails: {describe(error)}", remedy)
 
 
-def _core() -> Iterator[Finding]:
+def _find_core() -> binaries.Binaries | binaries.NotBuilt:
     import torch
 
     try:
-        found = binaries.find(torch.__version__)
+        return binaries.find(torch.__version__)
     except binaries.NotBuilt as error:
-        yield fail("torch", f"{torch.__version__}; {error}", "run `isthmus build`")
+        return error
+
+
+def _core() -> Iterator[Finding]:
+    import torch
+
+    found = _find_core()
+    if isinstance(found, binaries.NotBuilt):
+        yield fail("torch", f"{torch.__version__}; {found.problem}: the chip is off", found.remedy)
         return
     folder = found.folder.relative_to(Path(isthmus.__path__[0]))
     yield ok(
@@ -117,7 +124,7 @@ def _registration() -> Iterator[Finding]:
             )
     elif other := _other_accelerator():
         yield ok("chip", f"not registered: {status.reason}; torch.accelerator is {other}")
-    else:
+    elif not isinstance(_find_core(), binaries.NotBuilt):  # the core's line has said so
         reason, _, remedy = status.reason.partition("; ")
         yield fail("chip", f"not registered: {reason}", remedy or "fix the cause reported in this line")
 
@@ -204,7 +211,7 @@ def _accelerator() -> Iterator[Finding]:
         yield fail(
             "accelerator",
             "none available: the chip is not registered, and PyTorch has no other accelerator",
-            "fix the cause reported for 'chip', or use the host chip: ISTHMUS_DRIVER=host",
+            "fix the cause reported above",
         )
 
 

@@ -25,8 +25,7 @@ def examine() -> Iterator[Finding]:
     """Check whether each plugin loads, its load time, and the device that it registers."""
     points = sorted(entry_points(group=_GROUP), key=lambda point: point.name)
     if not points:
-        remedy = "install Isthmus: `pip install --no-build-isolation .`"
-        yield warning(_SUBJECT, "`import torch` loads no plugin: Isthmus is not installed", remedy)
+        yield warning(_SUBJECT, "`import torch` loads no plugin: Isthmus is not installed", "install it")
         return
     outcomes = [_try(point) for point in points]
     for point, outcome in zip(points, outcomes, strict=True):

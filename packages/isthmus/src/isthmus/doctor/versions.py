@@ -24,10 +24,10 @@ def examine() -> Iterator[Finding]:
 def _isthmus() -> Finding:
     recorded = installed_version("isthmus")
     if recorded == isthmus.__version__:
-        return ok("isthmus", recorded)
+        return ok("isthmus", f"{recorded} in {isthmus.__path__[0]}")
     known = f"its installed metadata has version {recorded}" if recorded else "it is not installed"
     text = f"{isthmus.__version__} at {isthmus.__path__[0]}, but {known}"
-    return warning("isthmus", text, "`pip install --no-build-isolation .`")
+    return warning("isthmus", text, "install it again")
 
 
 def _adapted() -> Iterator[Finding]:

@@ -41,6 +41,7 @@ class Candidate(NamedTuple):
         setup: command after which that library is found.
         code_generator: compiles runs of pointwise operators (:mod:`isthmus.opset.pointwise`): ``c``, ``triton``,
             the path of a Python file, or "".
+        peak_flops: floating-point operations per second of matrix products that its maker states, by dtype.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Candidate(NamedTuple):
     requires: str = ""
     setup: str = ""
     code_generator: str = ""
+    peak_flops: tuple[tuple[str, float], ...] = ()
 
 
 class Search(NamedTuple):
@@ -99,7 +101,7 @@ def find(asked: str = "") -> Search:
         problem = f"unknown driver {asked!r}; expected {names}, or the path of a {DESCRIPTION}"
     else:
         candidates = [c for c in candidates if _is_present(c, searched)]
-        problem = f"no driver library in {FOLDER}; run `pip install --no-build-isolation .`"
+        problem = f"no driver library in {FOLDER}; install isthmus again"
     return Search(tuple(candidates), tuple(searched), "" if candidates else problem)
 
 
@@ -165,6 +167,7 @@ def read_description(file: Path, origin: str) -> Candidate:
         requires=text.text("requires"),
         setup=text.text("setup"),
         code_generator=text.path_or_name("code_generator", folder),
+        peak_flops=tuple(text.numbers("peak_flops").items()),
     )
     text.check_unknown()
     return candidate._replace(path=str(Path(candidate.path).resolve()))
@@ -194,6 +197,12 @@ class _Keys:
         value: list[str] = self.take(key, list, [])
         if not all(isinstance(item, str) for item in value):
             raise DriverError(f"{self._file}: {key} = {value!r} is not a list of paths")
+        return value
+
+    def numbers(self, key: str) -> dict[str, float]:
+        value: dict[str, float] = self.take(key, dict, {})
+        if not all(isinstance(item, (int, float)) and item > 0 for item in value.values()):
+            raise DriverError(f"{self._file}: {key} = {value!r} is not a table of positive numbers")
         return value
 
     def path_or_name(self, key: str, folder: Path) -> str:

@@ -130,7 +130,7 @@ def _import(path: str) -> Library:
 
 
 def import_file(path: str, what: str) -> ModuleType:
-    """Import a Python file under a unique module name.
+    """Import a Python file under a unique module name. It finds modules beside it.
 
     Args:
         what: names it in messages.
@@ -144,11 +144,15 @@ def import_file(path: str, what: str) -> ModuleType:
         raise LibraryError(f"{what} {path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look up a module by its name
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
         raise LibraryError(f"{what} {path} fails on import: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(folder)
     return module
 
 

@@ -62,11 +62,15 @@ def infer(
     """
     if (rtol is None) != (atol is None):
         raise fail("give --rtol and --atol together", 2)
-    from isthmus.infer import tensors
-    from isthmus.infer.loading import choose_device, load
-    from isthmus.infer.measure import measure
-    from isthmus.infer.model import InferError
+    from isthmus.binaries import NotBuilt
 
+    try:
+        from isthmus.infer import tensors
+        from isthmus.infer.loading import choose_device, load
+        from isthmus.infer.measure import measure
+        from isthmus.infer.model import InferError
+    except NotBuilt as error:
+        raise fail(str(error)) from None
     try:
         for each in filter(None, (inputs, output, compare)):
             tensors.require_format(each)

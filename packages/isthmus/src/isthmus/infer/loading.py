@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from isthmus.infer import programs
-from isthmus.infer.model import InferError, Model
+from isthmus.infer.model import InferError, Model, wait
 from isthmus_common.text import count
 
 
@@ -51,7 +51,9 @@ def load(path: Path, device: torch.device) -> Model:
     @torch.no_grad()
     def run(tensors: list[Tensor]) -> list[Tensor]:
         try:
-            return model.run(tensors)
+            outputs = model.run(tensors)
+            wait(device)  # a chip may find a wrong input later
+            return outputs
         except Exception as error:
             raise InferError.from_error(path, error) from error
 

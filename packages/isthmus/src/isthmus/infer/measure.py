@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.infer.model import InferError, Model
+from isthmus.infer.model import InferError, Model, wait
 
 
 class Measured(NamedTuple):
@@ -68,16 +68,10 @@ def _copy(output: Tensor) -> Tensor:
 
 def _time_run(model: Model, inputs: list[Tensor]) -> float:
     copies = [tensor.clone() for tensor in inputs]
-    _wait(model.device)
+    wait(model.device)
     start = time.perf_counter()
-    model.run(copies)
-    _wait(model.device)
+    model.run(copies)  # waits for the device
     return time.perf_counter() - start
-
-
-def _wait(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
 
 
 def _peak_memory(device: torch.device) -> int:

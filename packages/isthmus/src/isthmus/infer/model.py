@@ -42,3 +42,9 @@ class Model(NamedTuple):
         """Return the device of an input."""
         on_cpu = self.inputs is not None and self.inputs[position].device == "cpu"
         return torch.device("cpu") if on_cpu else self.device
+
+
+def wait(device: torch.device) -> None:
+    """Wait for the work of a device. Raises the errors that a chip finds late."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

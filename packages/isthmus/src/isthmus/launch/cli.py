@@ -121,5 +121,5 @@ def _unknown(word: str, flags: list[str]) -> str:
     alike = get_close_matches(flag, flags, 1)
     absent = [name.replace("_", "-") for name in PACKAGES if find_spec(name) is None]
     hint = f", did you mean {alike[0]}?" if alike else ""
-    missing = f" ({', '.join(absent)} is not installed)" if absent else ""
-    return f"{flag}: no such option{hint}{missing}"
+    missing = f" (not installed: {', '.join(absent)})" if absent else ""
+    return f"{flag}: no such option{hint or missing}"

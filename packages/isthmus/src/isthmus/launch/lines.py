@@ -72,7 +72,7 @@ def set_default_device(accelerator: Accelerator) -> None:
     if index and int(index) >= count:
         raise DeviceError(f"{given}: {text.count(count, 'device')} available, numbered from 0")
     if index:
-        torch.accelerator.set_device_index(int(index))
+        accelerator.module.set_device(int(index))  # torch.accelerator's initializes the device
 
 
 def print_start(accelerator: Accelerator) -> None:
@@ -81,13 +81,26 @@ def print_start(accelerator: Accelerator) -> None:
     if accelerator.type == "cpu":
         _print("cuda -> cpu")
         return
-    if _in_child(lambda: _print(_start(accelerator))):
+    # A driver that cannot count its devices before it is initialized already is, by the search for an accelerator.
+    is_initialized = getattr(accelerator.module, "is_initialized", lambda: False)()
+    run = _succeeds if is_initialized else _succeeds_in_child
+    if run(lambda: _print(_start(accelerator))):
         _started, _pid = accelerator, os.getpid()
         counts.collect()
 
 
-def _in_child(action: Callable[[], None]) -> bool:
-    """Run a function in a forked process, because it initializes the device; return whether it raised no error.
+def _succeeds(action: Callable[[], None]) -> bool:
+    """Run a function and print its error, if it raises one; return whether it raised none."""
+    try:
+        action()
+    except Exception as error:
+        print(f"isthmus: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def _succeeds_in_child(action: Callable[[], None]) -> bool:
+    """Run a function that initializes the device in a forked process; return whether it raised no error.
 
     A process that has initialized it cannot fork children that use it, which the program may do, as on CUDA.
     """
@@ -101,10 +114,7 @@ def _in_child(action: Callable[[], None]) -> bool:
         return os.waitpid(child, 0)[1] == 0
     status = 1
     try:
-        action()
-        status = 0
-    except Exception as error:
-        print(f"isthmus: {error}", file=sys.stderr, flush=True)
+        status = 0 if _succeeds(action) else 1
     finally:
         os._exit(status)
 
@@ -125,9 +135,9 @@ def _start(accelerator: Accelerator) -> str:
 def print_hidden() -> None:
     """Report that the program sees no device, if this process prints lines."""
     if _is_main:
-        _print(
-            f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} hides every device; unset it to use one"
-        )
+        from isthmus.shim.accelerator import HIDDEN
+
+        _print(HIDDEN.format(os.environ.get("CUDA_VISIBLE_DEVICES")))
 
 
 def print_patched(library: str, count: int) -> None:
@@ -142,6 +152,11 @@ def print_end() -> None:
     Child processes that have ended are included; the peak is that of the process with the largest.
     """
     if _started is None or os.getpid() != _pid:
+        return
+    import torch
+
+    if not torch.accelerator.device_count():  # the program has hidden them since
+        print_hidden()
         return
     found = Counts.of_process(_started)
     for child in counts.collected_counts():

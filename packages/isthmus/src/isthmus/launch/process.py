@@ -70,8 +70,12 @@ def _prepare_rank() -> None:
 def _enter() -> None:
     from isthmus import rendezvous
     from isthmus.binaries import NotBuilt
-    from isthmus.launch import counts, lines
-    from isthmus.shim import accelerator, proxies
+
+    try:
+        from isthmus.launch import counts, lines
+        from isthmus.shim import accelerator, proxies
+    except NotBuilt as error:
+        sys.exit(f"isthmus: {error}")
     from isthmus_common.patches import PatchError
 
     global _reporter

@@ -20,7 +20,7 @@ def why_unavailable() -> str:
     try:
         found = binaries.find(torch.__version__)
     except binaries.NotBuilt as error:
-        return f"the CPU kernels: {error}; run `isthmus build`"
+        return f"the CPU kernels: {error}"
     built, here = found.kernels, torch.backends.cpu.get_cpu_capability()
     if built != "DEFAULT" and (here not in _CAPABILITIES or _rank(here) < _rank(built)):
         return f"the CPU kernels are built for {built} and this process has {here}; run `isthmus build`"

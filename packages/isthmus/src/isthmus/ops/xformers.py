@@ -180,8 +180,10 @@ def scaled_index_add(
         scaling: [features], or None.
         alpha: factor.
     """
-    scaled = source if scaling is None else source * scaling
-    return input.index_add_(0, index, scaled.to(input.dtype), alpha=alpha)
+    # Gradients are rounded once, as by xFormers' kernels.
+    wide = torch.promote_types(source.dtype, torch.float32)
+    scaled = source.to(wide) if scaling is None else source.to(wide) * scaling.to(wide)
+    return input.index_add_(0, index, (scaled * alpha).to(input.dtype))
 
 
 def index_select_cat(sources: Sequence[torch.Tensor], indices: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Container, Iterable
 
-from isthmus.opset import UnknownOperator, operators, schema_of
+from isthmus.opset import UnknownOperator, operators, schema_of, semantics
 from isthmus.opset.operator import Operator, Tolerance
 from isthmus.opset.schema import Argument, Schema
 
@@ -28,6 +28,16 @@ _OPENING = """\
  *
  * Tensors that are written are DLTensor*, the others const. An absent optional tensor, number or output is a null
  * pointer, an absent optional list has size -1. C11 or C++17. No exception may leave a kernel.
+ *
+ * PyTorch's operator of the same name defines the results. Above each operator stand its dtypes, the shapes and
+ * dtypes of its results, and the largest distance from the reference with its reason. Unless more is said there:
+ *   - Shapes: tensors are broadcast only where the shape is broadcast(). Any dimension may be 0; then a kernel
+ *     without elements to write does nothing, and a sum of nothing is 0.
+ *   - Rounding: to nearest, ties to even. Sums and products of 16-bit floats are computed in float32 and rounded
+ *     once. Denormal numbers are kept. Integers wrap around; results of bool are 0 or 1.
+ *   - NaN and infinity: as IEEE 754 says for each operation; NaN in what a result depends on gives NaN.
+ *   - Aliasing: outputs share no memory with inputs, except as ISTHMUS_OPERATOR_IN_PLACE says; inputs may share
+ *     memory with each other.
  */
 #ifndef ISTHMUS_OPS_H_
 #define ISTHMUS_OPS_H_
@@ -78,7 +88,7 @@ def render(
 
     Args:
         schemas: schemas of the operators, in the order of the header.
-        notes: comment lines of an operator, by name: dtypes, shape rule, tolerance.
+        notes: comment lines of an operator, by name: dtypes, shape rule, tolerance, semantics.
         absent: names of operators of which outputs may be absent; so may those that a mask of the schema disables.
     """
     notes = notes or {}
@@ -232,16 +242,17 @@ def _notes(operator: Operator) -> list[str]:
     tolerances: dict[Tolerance, list[str]] = {}
     for dtype, tolerance in operator.tolerance.items():
         tolerances.setdefault(tolerance, []).append(dtype)
-    shown = [
-        _tolerance(t) if len(tolerances) == 1 else f"{_tolerance(t)} ({', '.join(d)})"
-        for t, d in tolerances.items()
-    ]
+    shown: dict[str, list[str]] = {}  # by reason
+    for tolerance, dtypes in tolerances.items():
+        of_dtypes = "" if len(tolerances) == 1 else f" ({', '.join(dtypes)})"
+        shown.setdefault(tolerance.reason, []).append(_tolerance(tolerance) + of_dtypes)
     return [
         f"dtypes: {', '.join(operator.dtypes)}",
         f"shape: {operator.shape}; dtype: {operator.dtype}",
         "random: its properties are judged"
         if schema_of(operator.name).random
-        else f"within {', '.join(shown)}",
+        else "within " + "; ".join(f"{', '.join(limits)}: {reason}" for reason, limits in shown.items()),
+        *semantics.lines_of(operator, schema_of(operator.name)),
     ]
 
 

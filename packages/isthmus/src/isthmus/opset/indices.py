@@ -1,10 +1,12 @@
 """Arguments of operators whose elements are indices, and what they index.
 
-The framework checks the indices of kernels that compute in the calling thread (``ISTHMUS_OPERATOR_HOST``). Other
-kernels check them, and the conformance suite calls them with indices out of range.
+Kernels check them, and the conformance suite calls them with indices out of range. The framework checks those of
+kernels that compute in the calling thread (``ISTHMUS_OPERATOR_HOST``) first, so that errors are PyTorch's.
 """
 
-from typing import NamedTuple
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from isthmus.opset.schema import Schema
 
@@ -68,6 +70,25 @@ INDICES: dict[str, Index] = {
     "isthmus::rotary": _POSITION,
     "isthmus::rotary_": _POSITION,
 }
+
+
+def indexed_size(rule: Index, item: int, given: Mapping[str, Any]) -> int:
+    """Return the number of elements that the indices of a call select from.
+
+    Args:
+        rule: the rule.
+        item: position in a list of tensors of indices.
+        given: arguments and results of the call by name: tensors have a ``shape``.
+    """
+    of = given[rule.of]
+    if isinstance(of, int):
+        return of
+    shape = getattr(of, "shape", ())
+    if not shape:
+        return 1
+    dim = item if rule.dim is None else given[rule.dim] if isinstance(rule.dim, str) else rule.dim
+    dim %= len(shape)
+    return math.prod(shape[dim : dim + rule.dims])
 
 
 def rule_of(schema: Schema) -> tuple[str, int, int, bool, int, int, int, bool, int, bool, int] | None:

@@ -5,7 +5,9 @@ A generator is a Python file that a chip's ``driver.toml`` names (``code_generat
     def generate(runs: Sequence[Run]) -> list[Kernel]
 
 that returns one kernel per run. Its kernels follow the calling convention of operators.h: the context, the inputs of
-the run, then its outputs; inputs broadcast against the outputs, which all have one shape.
+the run, then its outputs; inputs broadcast against the outputs, which all have one shape. Constants of the file:
+``SHORTEST``, the number of operators from which a run is worth a kernel (default 2), and ``MOST_OPERANDS``, the
+number of inputs and outputs that a kernel takes (default 60). It may import modules beside it.
 
 An expression is Python's syntax over parameters of the operator's schema and the functions in ``FUNCTIONS``. Its
 operands have one dtype, the step's ``compute``; a value of lower precision than float64 is best computed in a wider
@@ -82,11 +84,11 @@ EXPRESSIONS: dict[str, str] = {
 # These need an argument that selects the expression.
 GELU = {
     "none": "self * (0.5 * erfc(-self / 1.4142135623730951))",
-    "tanh": "self * (1 / (1 + exp(-1.5957691216057308 * (self + 0.044715 * pow(self, 3)))))",
+    "tanh": "self * (1 / (1 + exp(-1.5957691216057308 * (self + 0.044715 * self * self * self))))",
 }
 _GELU_SLOPE = {
     "none": "{cdf} + self * (exp(-0.5 * self * self) / 2.5066282746310002)",
-    "tanh": "{cdf} + self * (2 * {cdf} * (1 - {cdf}) * 0.7978845608028654 * (1 + 0.134145 * pow(self, 2)))",
+    "tanh": "{cdf} + self * (2 * {cdf} * (1 - {cdf}) * 0.7978845608028654 * (1 + 0.134145 * self * self))",
 }
 GELU_BACKWARD = {
     kind: f"grad_output * ({slope.format(cdf=GELU[kind].removeprefix('self * '))})"
@@ -106,6 +108,11 @@ def expression_of(overload: str, arguments: dict[str, Any]) -> str | None:
         return table.get(arguments["approximate"])
     if overload.startswith(("clamp", "hardtanh")):
         return _clamp(arguments)
+    if overload == "pow.Tensor_Scalar" and arguments["exponent"] in (
+        2,
+        3,
+    ):  # as PyTorch's kernels compute them
+        return " * ".join(["self"] * int(arguments["exponent"]))
     return EXPRESSIONS.get(overload)
 
 
@@ -181,7 +188,9 @@ class Kernel(NamedTuple):
         function: address of a ``TVMFFISafeCallType``, or a Python function that takes the address of the context and
             ``tvm_ffi.Tensor`` arguments (as ``raw`` operators of :mod:`isthmus.opset.library`).
         flags: ``ISTHMUS_OPERATOR_*`` of operators.h (``library.HOST``, ``library.STRIDED``).
+        handle: first argument of the function at an address, such as the run's compiled program.
     """
 
     function: int | Callable[..., int | None]
     flags: int
+    handle: int = 0

@@ -63,8 +63,8 @@ class Case:
         arguments: all arguments of the schema by name: Array, list, number, str or None; dtypes by name.
         model: model whose scaled-down training shapes these are; or "".
         label: what a derived case varies, such as ``rank5-rotated-unaligned``; or "".
-        output: layout of the outputs, of :mod:`isthmus.opset.derivation.layouts`. Kernels that take no strides get
-            contiguous outputs.
+        output: layout of the outputs, of :mod:`isthmus.opset.derivation.layouts`, or several, which they have in
+            turn, separated by spaces. Kernels that take no strides get contiguous outputs.
     """
 
     operator: str

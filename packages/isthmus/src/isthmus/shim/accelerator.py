@@ -3,6 +3,7 @@
 Names no particular chip: the device comes from ``torch.accelerator``.
 """
 
+import os
 from types import ModuleType
 from typing import Any
 
@@ -10,10 +11,11 @@ import torch
 
 import isthmus
 from isthmus import options
-from isthmus.shim import cpu_device
+from isthmus.shim import cpu_device, rules
 
 CUDA = "cuda"
 CPU = "cpu"
+HIDDEN = "CUDA_VISIBLE_DEVICES={} hides every device; unset it to use one"
 
 
 class NoAccelerator(RuntimeError):
@@ -61,8 +63,8 @@ class Accelerator:
         return self.device(value)
 
     def key(self, name: str) -> str:
-        """Translate the dispatch keys ``CUDA``, ``AutogradCUDA`` and ``AutocastCUDA``."""
-        for prefix in ("", "Autograd", "Autocast"):
+        """Translate a dispatch key of CUDA, such as ``CUDA``, ``AutogradCUDA`` and ``SparseCUDA``."""
+        for prefix in rules.KEY_PREFIXES:
             if name == f"{prefix}CUDA":
                 return prefix + torch._C._dispatch_key_for_device(self.type)
         return name
@@ -132,16 +134,17 @@ def current(check: bool = True) -> Accelerator:
         return Cpu()
     device = torch.accelerator.current_accelerator(check_available=check)
     if device is None:
-        reason = isthmus.status().reason
-        why = f"the chip is not registered ({reason}) and PyTorch sees no other; `isthmus doctor` says why"
-        raise NoAccelerator(f"no accelerator: {_driver_error() or why}")
+        raise NoAccelerator(f"no accelerator: {_why_none()}")
     return Accelerator(device.type, torch.get_device_module(device))
 
 
-def _driver_error() -> str:
-    """Return why the opened driver has no device; "" if no driver is open."""
-    if not isthmus.status().registered:
-        return ""
+def _why_none() -> str:
+    status = isthmus.status()
+    if not status.registered:
+        return f"the chip is not registered ({status.reason}) and PyTorch sees no other; `isthmus doctor` says why"
     from isthmus import _C
 
-    return _C.device_error()
+    if error := _C.device_error():
+        return error
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return f"driver {status.driver} has no device" if visible is None else HIDDEN.format(visible)

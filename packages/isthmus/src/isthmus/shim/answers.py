@@ -81,6 +81,8 @@ def _is_cuda(accelerator: Accelerator, original: property) -> property:
         """Whether it is on the accelerator, for programs."""
         if not is_read_by_program():
             return bool(original.__get__(self))
+        if accelerator.type == CPU and torch.utils.data.get_worker_info() is not None:
+            return False
         value = self.data if isinstance(self, torch.nn.utils.rnn.PackedSequence) else self
         return bool(value.device.type == accelerator.type)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from isthmus import _C
 from isthmus.shim import sync_batch_norm
 from isthmus.shim.accelerator import CPU, Accelerator
 from isthmus.shim.devices import translate_first
@@ -30,6 +31,11 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         functools.partial(translate_first, accelerator, "device", 1),
         "PyTorch refuses device indices without an accelerator",
     )
+    scope.replace(
+        "torch.utils.data._utils.worker._worker_loop",
+        _with_host_tensors,
+        "a worker's tensors are the host's; libraries that refuse to send CUDA's would lose them",
+    )
     sync_batch_norm.install(scope)
     if torch.distributed.is_available():
         scope.replace(
@@ -38,6 +44,17 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
             "DistributedDataParallel refuses device_ids for a module on the CPU",
             expects=("self", "module", "device_ids", "output_device"),
         )
+
+
+def _with_host_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let programs read the CPU's real name in a worker, whose process ends with the loop."""
+
+    @functools.wraps(original)
+    def loop(*args: Any, **kwargs: Any) -> None:
+        _C.show_as_cuda("")
+        original(*args, **kwargs)
+
+    return loop
 
 
 def _without_devices(original: Callable[..., Any]) -> Callable[..., Any]:

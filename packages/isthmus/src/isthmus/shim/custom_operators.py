@@ -1,6 +1,7 @@
 """Custom operators registered for CUDA, and factory calls that reach CUDA's dispatch key."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +42,9 @@ def _cuda_key(scope: Scope, accelerator: Accelerator) -> None:
     for name in _FACTORIES:
         packet, _, overload = name.partition(".")
         operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        library.impl(name, _on_accelerator(accelerator, operator), "CUDA", allow_override=True)
+        with warnings.catch_warnings():  # builds for CUDA have kernels, which are replaced on purpose
+            warnings.filterwarnings("ignore", "Warning only once for all operators")
+            library.impl(name, _on_accelerator(accelerator, operator), "CUDA", allow_override=True)
         reason = "TorchScript and C++ create tensors on 'cuda' without a proxy"
         scope.record(f"aten::{name} [CUDA]", reason, lambda: None)
     scope.record("torch.library: aten [CUDA]", "holds the four registrations above", library._destroy)
@@ -91,9 +94,12 @@ def _impl_on_cpu(accelerator: Accelerator, original: Callable[..., Any]) -> Call
 
 
 def _is_pytorchs(function: Any) -> bool:
-    """Whether this is PyTorch's own kernel, which PyTorch registers for other devices itself."""
+    """Whether this is PyTorch's own kernel, which PyTorch registers for other devices itself.
+
+    The functions of torch.library and torch._library wrap kernels of programs.
+    """
     module = getattr(function, "__module__", None) or ""
-    return module.startswith("torch.") and not module.startswith("torch._library.")
+    return module.startswith("torch.") and not module.startswith(("torch._library.", "torch.library"))
 
 
 def _init(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,9 +18,9 @@ from isthmus_common.patches import Scope
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Translate ``DispatchKey.CUDA``, ``AutogradCUDA`` and ``AutocastCUDA`` where PyTorch takes a key."""
+    """Translate ``DispatchKey.CUDA``, ``AutogradCUDA`` and their like where PyTorch takes a key."""
     keys = vars(torch._C.DispatchKey)
-    names = [prefix + "CUDA" for prefix in ("", "Autograd", "Autocast")]
+    names = [prefix + "CUDA" for prefix in rules.KEY_PREFIXES]
     table = {keys[name]: keys[accelerator.key(name)] for name in names}
     for target in rules.DISPATCH_KEYS:
         scope.replace(target, functools.partial(_translating, table), "its key may be one of CUDA's")

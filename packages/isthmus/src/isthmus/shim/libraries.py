@@ -4,6 +4,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 from isthmus_common import tools
@@ -17,6 +18,7 @@ def install(scope: Scope) -> None:
         "safetensors.torch": _safetensors,
         "megatron.legacy.fused_kernels": _megatron,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
+        "bitsandbytes.cuda_specs": _bitsandbytes_library,
         "bitsandbytes": _bitsandbytes,
         "xformers.ops.fmha": _xformers_attention,
         "xformers.ops.rmsnorm": _xformers_norm,
@@ -80,6 +82,24 @@ def _deepspeed(scope: Scope, device_type: str) -> None:
         warnings.warn(str(error), stacklevel=2)
         return
     scope.record("deepspeed.accelerator: set", "DeepSpeed has an accelerator for this device", deepspeed.undo)
+
+
+def _bitsandbytes_library(scope: Scope, device_type: str) -> None:
+    """Let bitsandbytes load its library for the CPU, without the message that CUDA's runtime is missing."""
+    scope.replace(
+        "bitsandbytes.cuda_specs.get_cuda_specs",
+        lambda _: lambda: None,
+        "chooses a library that needs CUDA's runtime",
+        expects=(),
+    )
+    # Its kernels for CUDA call functions that this library lacks; what has no other kernel takes PyTorch's operators.
+    name = "bitsandbytes.backends.cuda.ops"
+    sys.modules.setdefault(name, ModuleType(name))
+    scope.record(f"sys.modules: {name}", "its kernels call CUDA's runtime", lambda: _forget(name))
+
+
+def _forget(module: str) -> None:
+    sys.modules.pop(module, None)
 
 
 def _bitsandbytes(scope: Scope, device_type: str) -> None:

@@ -11,6 +11,7 @@ from isthmus.shim import (
     dispatch_keys,
     distributed,
     extensions,
+    nondeterminism,
     profiling,
     serialization,
     tensor_methods,
@@ -32,6 +33,7 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
     distributed.install(scope, accelerator)
     cpu.install(scope, accelerator)
     answers.install(scope, accelerator)
+    nondeterminism.install(scope, accelerator)
     for install, loss in (
         (lambda: torchscript.install(scope, accelerator), "TorchScript that names CUDA"),
         (lambda: data_parallel.install(scope, accelerator), "torch.nn.DataParallel"),

@@ -56,6 +56,9 @@ CONSTRUCTORS = {
     "torch.Event": "device",
 }
 
+# Prefixes of dispatch keys; the name of the backend follows.
+KEY_PREFIXES = ("", "Autograd", "Autocast", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
+
 # Functions and methods that take a torch._C.DispatchKey.
 DISPATCH_KEYS = (
     "torch._C.DispatchKeySet.__init__",

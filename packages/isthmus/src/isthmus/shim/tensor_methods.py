@@ -121,10 +121,13 @@ def _default_tensor_type(accelerator: Accelerator, original: Callable[..., Any])
 
 
 def _constructor(accelerator: Accelerator) -> Callable[..., torch.Tensor]:
-    """``torch.Tensor(...)``, which does not ask for the default device but for the default tensor type."""
+    """``torch.Tensor(...)``, which does not ask for the default device but for the default tensor type.
 
-    def new(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
-        made: torch.Tensor = torch._C.TensorBase.__new__(cls, *args, **kwargs)
+    Its signature is that of PyTorch's, which torch._dynamo compares when it is first imported, as by an optimizer.
+    """
+
+    def new(*args: Any, **kwargs: Any) -> torch.Tensor:
+        made: torch.Tensor = torch._C.TensorBase.__new__(*args, **kwargs)
         takes_device = "device" in kwargs or any(isinstance(each, torch.Tensor) for each in args)
         return made if takes_device else made.to(accelerator.type)
 

@@ -34,7 +34,7 @@ def folders(names: str) -> list[str]:
     found = []
     for name in filter(None, (each.strip() for each in names.split(","))):
         if name not in PROVIDED:
-            raise ValueError(f"cannot provide {name!r}; expected one of {', '.join(PROVIDED)}")
+            raise ValueError(f"cannot provide {name!r}; {_instead(name)}")
         folder = str(_HERE / name)
         for module in PROVIDED[name]:
             spec = PathFinder.find_spec(module)
@@ -46,6 +46,13 @@ def folders(names: str) -> list[str]:
                 )
         found.append(folder)
     return found
+
+
+def _instead(name: str) -> str:
+    if name == "bitsandbytes":
+        return "it needs no replacement: `pip install bitsandbytes`, and remove it from --provide"
+    alike = name.replace("-", "_")
+    return f"did you mean {alike}?" if alike in PROVIDED else f"expected one of {', '.join(PROVIDED)}"
 
 
 def hint(error: BaseException) -> str:

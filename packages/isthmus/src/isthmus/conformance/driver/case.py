@@ -61,7 +61,7 @@ class Cases:
             def check(device: Device) -> str | None:
                 absent = [name for name in (function, *needs) if not device.driver.has(name)]
                 if absent:
-                    return f"absent: {absent[0]}"
+                    return f"{absent[0]} absent"
                 if device.driver.count() < devices:
                     return f"needs {devices} devices"
                 device.driver.device_set(device.index)

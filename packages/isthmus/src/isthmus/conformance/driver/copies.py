@@ -1,5 +1,6 @@
 """Cases of copies and fills: all directions, odd sizes and offsets, order on a stream."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ from isthmus.conformance.driver.case import (
     CANARY,
     HOST_FUNCTIONS,
     MIB,
+    WAIT_SECONDS,
     Cases,
     allocate_pinned,
     allocated,
@@ -175,6 +177,7 @@ def copy_async_only_enqueues(device: Device) -> None:
         host[:] = pattern(LARGE)
         with gate(driver, stream, "copy_async()"):
             copy_in(driver, address, host, stream)
+            time.sleep(WAIT_SECONDS)
             require_bytes(device.read(address, LARGE), 0, "before earlier work was done")
         driver.stream_synchronize(stream)
         require_bytes(device.read(address, LARGE), pattern(LARGE), "after earlier work was done")
@@ -200,6 +203,7 @@ def fill_only_enqueues(device: Device) -> None:
         device.write(address, np.zeros(LARGE, np.uint8))
         with gate(device.driver, stream, "set_async()"):
             device.driver.set_async(address, 7, LARGE, stream)
+            time.sleep(WAIT_SECONDS)
             require_bytes(device.read(address, LARGE), 0, "before earlier work was done")
         device.driver.stream_synchronize(stream)
         require_bytes(device.read(address, LARGE), 7, "after earlier work was done")
@@ -245,6 +249,7 @@ def copy_between_devices_only_enqueues(device: Device) -> None:
             driver.write(target, zeros)
             with gate(driver, stream, "copy_peer_async()"):
                 driver.copy_peer_async(target, 1, source, 0, LARGE, stream)
+                time.sleep(WAIT_SECONDS)
                 require_bytes(driver.read(target, LARGE), zeros, "before earlier work was done")
             driver.stream_synchronize(stream)
             require_bytes(driver.read(target, LARGE), data, "after earlier work was done")

@@ -42,6 +42,17 @@ def initialize_again(device: Device) -> None:
         require(device.read(address, 64) == b"kept" * 16, "it changed memory")
 
 
+@CASES.case("initialize")
+def table_is_constant(device: Device) -> None:
+    """The table after initialize() is the one that was read before."""
+    kind, again = interface.structure("driver"), Driver(device.driver.path).table
+    for name, _ in kind._fields_:
+        place = getattr(kind, name)
+        part = slice(place.offset, place.offset + place.size)
+        is_function = place.offset >= kind.initialize.offset
+        require(not is_function or bytes(device.table)[part] == bytes(again)[part], f"{name} has changed")
+
+
 @CASES.case("device_set")
 def set_and_get(device: Device) -> None:
     """device_get() returns the device last set by device_set() on the thread."""

@@ -3,6 +3,7 @@
 import ctypes
 import threading
 import time
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from isthmus.conformance.driver.case import (
     host_function,
     require,
     require_bytes,
+    require_status,
+    scratch,
     stream_of,
 )
 from isthmus.drivers.interface import Status
@@ -25,6 +28,7 @@ from isthmus.drivers.interface import Status
 CASES = Cases()
 TIMING = 1  # ISTHMUS_EVENT_TIMING
 UNTOUCHED = -7.0
+NEW_EVENTS = 8  # more than a driver may keep for reuse before it reuses one
 
 
 @CASES.case("event_query")
@@ -105,21 +109,48 @@ def synchronize(device: Device) -> None:
 
 @CASES.case("event_destroy", HOST_FUNCTIONS)
 def destroy_while_awaited(device: Device) -> None:
-    """An event may be destroyed while a stream waits for it."""
+    """An event may be destroyed while a stream waits for it, and a new one does not end the wait."""
     driver = device.driver
-    with stream_of(device) as maker, stream_of(device) as user, allocated(device, MIB) as address:
+    with scratch(device, MIB, streams=3) as (maker, user, idle, address):
         device.write(address, np.zeros(MIB, np.uint8))
         event = driver.result_of("event_create", 0)
-        with gate(driver, maker):
+        with gate(driver, maker), ExitStack() as stack:
             driver.set_async(address, 1, MIB, maker)
             driver.event_record(event, maker)
             driver.stream_wait_event(user, event)
             driver.event_destroy(event)
+            for _ in range(NEW_EVENTS):
+                driver.event_record(stack.enter_context(event_of(device)), idle)
+            driver.stream_synchronize(idle)
             driver.set_async(address, 2, MIB, user)
             found = driver.status("stream_query", user)
             require(found == Status.NOT_READY, f"the waiting stream was {found.name}")
         driver.stream_synchronize(user)
         require_bytes(device.read(address, MIB), 2, "the later fill")
+
+
+@CASES.case("event_destroy", HOST_FUNCTIONS)
+def destroy_before_it_is_done(device: Device) -> None:
+    """An event may be destroyed before its work is done, which does not complete an event that is created later."""
+    driver = device.driver
+    with scratch(device, streams=2) as (first, second), ExitStack() as stack:
+        old = [driver.result_of("event_create", 0) for _ in range(NEW_EVENTS)]
+        with gate(driver, second):
+            with gate(driver, first):
+                for event in old:
+                    driver.event_record(event, first)
+                    driver.event_destroy(event)
+                new = [stack.enter_context(event_of(device)) for _ in range(NEW_EVENTS)]
+                for event in new:
+                    driver.event_record(event, second)
+            driver.stream_synchronize(first)
+            found = {driver.status("event_query", event).name for event in new}
+            require(
+                found == {"NOT_READY"}, f"when the work of destroyed events was done, new ones were {found}"
+            )
+        driver.stream_synchronize(second)
+        found = {driver.status("event_query", event).name for event in new}
+        require(found == {"OK"}, f"after their own work the new events were {found}")
 
 
 @CASES.case("event_create")
@@ -174,3 +205,36 @@ def elapsed_too_early(device: Device) -> None:
             require(found == Status.NOT_READY, f"it returned {found.name}")
             require(output.value == UNTOUCHED, "it wrote to the output")
         driver.event_synchronize(end)
+
+
+@CASES.case("event_elapsed")
+def elapsed_invalid(device: Device) -> None:
+    """An event without record or timing returns ISTHMUS_INVALID_ARGUMENT and leaves the output unchanged."""
+    driver = device.driver
+    with (
+        scratch(device, events=2, flags=TIMING) as (stream, recorded, unrecorded),
+        event_of(device) as untimed,
+    ):
+        for event in (recorded, untimed):
+            driver.event_record(event, stream)
+        driver.stream_synchronize(stream)
+        for other in (unrecorded, untimed):
+            for pair in ((recorded, other), (other, recorded), (other, other)):
+                output = ctypes.c_double(UNTOUCHED)
+                require_status(driver, Status.INVALID_ARGUMENT, "event_elapsed", *pair, ctypes.byref(output))
+                require(output.value == UNTOUCHED, "it wrote to the output")
+
+
+@CASES.case("event_elapsed")
+def elapsed_of_the_last_record(device: Device) -> None:
+    """The time of an event that was recorded again is that of the last record."""
+    driver = device.driver
+    with scratch(device, events=2, flags=TIMING) as (stream, start, end):
+        for event in (start, end):
+            driver.event_record(event, stream)
+        driver.stream_synchronize(stream)
+        time.sleep(WAIT_SECONDS)
+        driver.event_record(end, stream)
+        driver.stream_synchronize(stream)
+        found, least = driver.elapsed(start, end), 950 * WAIT_SECONDS
+        require(found >= least, f"{found} ms, expected at least {least}")

@@ -1,6 +1,5 @@
 """Cases of streams: order within a stream, independence, waiting."""
 
-import ctypes
 import threading
 
 import numpy as np
@@ -27,7 +26,7 @@ from isthmus.conformance.driver.case import (
     scratch,
     stream_of,
 )
-from isthmus.drivers.interface import CopyKind, Status
+from isthmus.drivers.interface import Status
 
 CASES = Cases()
 
@@ -175,40 +174,6 @@ def wait_before_another_record(device: Device) -> None:
         wait()
 
 
-@CASES.case("stream_wait_event", HOST_FUNCTIONS, devices=2)
-def wait_for_another_device(device: Device) -> None:
-    """The event may belong to another device."""
-    driver = device.driver
-    driver.device_set(1)
-    maker, event = driver.result_of("stream_create", 0), driver.result_of("event_create", 0)
-    driver.device_set(0)
-    with stream_of(device) as user:
-        with gate(driver, maker):
-            driver.event_record(event, maker)
-            driver.stream_wait_event(user, event)
-            wait = host_function(driver, user, lambda: None)
-            found = driver.status("stream_query", user)
-            require(found == Status.NOT_READY, f"the waiting stream was {found.name}")
-        wait()
-    driver.event_destroy(event)
-    driver.stream_destroy(maker)
-
-
-@CASES.case("stream_destroy", HOST_FUNCTIONS)
-def destroy_with_work(device: Device) -> None:
-    """Outstanding work of a destroyed stream still runs."""
-    driver = device.driver
-    stream = driver.result_of("stream_create", 0)
-    with allocated(device, MIB) as address:
-        device.write(address, np.zeros(MIB, np.uint8))
-        with gate(driver, stream) as open_gate:
-            driver.set_async(address, 3, MIB, stream)
-            threading.Timer(WAIT_SECONDS, open_gate).start()
-            driver.stream_destroy(stream)
-        driver.device_synchronize()
-        require_bytes(device.read(address, MIB), 3, "what the destroyed stream wrote")
-
-
 @CASES.case("stream_default", HOST_FUNCTIONS)
 def default_handle(device: Device) -> None:
     """stream_default() returns the handle of the stream that null denotes."""
@@ -235,52 +200,6 @@ def default_stream_of_every_device(device: Device) -> None:
         require(busy == Status.NOT_READY, f"with work on device {held} its default stream was {busy.name}")
         require(idle == Status.OK, f"with work on device {held} that of device {other} was {idle.name}")
         driver.stream_synchronize(0)
-
-
-@CASES.case("stream_priority_range")
-def priorities(device: Device) -> None:
-    """The highest priority is <= the lowest, and streams of both priorities work."""
-    lowest, highest = ctypes.c_int32(99), ctypes.c_int32(99)
-    device.driver.stream_priority_range(ctypes.byref(lowest), ctypes.byref(highest))
-    require(highest.value <= lowest.value, f"highest is {highest.value}, lowest {lowest.value}")
-    require(99 not in (lowest.value, highest.value), "an output was not written")
-    with allocated(device, 64) as address:
-        for priority in (lowest.value, highest.value):
-            with stream_of(device, priority) as stream:
-                device.driver.set_async(address, 5, 64, stream)
-                device.driver.stream_synchronize(stream)
-                require(device.read(address, 64) == b"\5" * 64, f"work at priority {priority} did not run")
-
-
-@CASES.case("stream_host_function")
-def host_function_in_order(device: Device) -> None:
-    """A host function runs after earlier work, and later work waits for it."""
-    driver = device.driver
-    with scratch(device, MIB) as (stream, address), allocate_pinned(driver, 2 * MIB) as host:
-        source, seen = host[:MIB], host[MIB:]
-        source[:], seen[:] = pattern(MIB, 1), 0
-        copy_in(driver, address, source, stream)
-        copy_out(driver, seen, address, stream)
-        noticed: list[bool] = []
-
-        def change() -> None:
-            noticed.append(bool((seen == pattern(MIB, 1)).all()))
-            source[:] = pattern(MIB, 2)
-
-        wait = host_function(driver, stream, change)
-        driver.copy_async(address, source.ctypes.data, MIB, CopyKind.HOST_TO_DEVICE, stream)
-        driver.stream_synchronize(stream)
-        wait()
-        require(noticed == [True], "it ran before the copy that was enqueued before it")
-        require_bytes(device.read(address, MIB), pattern(MIB, 2), "the copy that was enqueued after it")
-
-
-@CASES.case("stream_host_function", "stream_query")
-def host_function_thread(device: Device) -> None:
-    """A host function runs on a thread of the driver."""
-    ran_on: list[int] = []
-    host_function(device.driver, 0, lambda: ran_on.append(threading.get_native_id()))()
-    require(ran_on[0] != threading.get_native_id(), "it ran on the thread that enqueued it")
 
 
 @CASES.case("stream_create")

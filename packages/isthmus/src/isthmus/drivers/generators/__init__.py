@@ -19,10 +19,12 @@ class Generator(NamedTuple):
         generate: one kernel per run.
         shortest: number of operators from which a run is worth a kernel (``SHORTEST`` of its module; default 2). 1 if
             generated kernels are faster than the library's own.
+        most_operands: number of inputs and outputs that a kernel takes (``MOST_OPERANDS`` of its module; default 60).
     """
 
     generate: Callable[[Sequence[Run]], list[Kernel]]
     shortest: int
+    most_operands: int
 
 
 def load(name: str) -> Generator:
@@ -46,7 +48,7 @@ def load(name: str) -> Generator:
     generate = getattr(module, "generate", None)
     if generate is None:
         raise LibraryError(f"code generator {name} has no function `generate`")
-    return Generator(generate, getattr(module, "SHORTEST", 2))
+    return Generator(generate, getattr(module, "SHORTEST", 2), getattr(module, "MOST_OPERANDS", 60))
 
 
 def _shipped_generator(name: str) -> ModuleType:

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isthmus.opset.derivation.arguments import derive_repeated, layouts, narrow_indices, options, outputs
+from isthmus.opset.derivation.arguments import (
+    derive_repeated,
+    layouts,
+    mixed_dtypes,
+    mixed_outputs,
+    narrow_indices,
+    options,
+    outputs,
+)
 from isthmus.opset.derivation.axes import ranks
 from isthmus.opset.derivation.calls import Scope, change_tensors
 from isthmus.opset.derivation.combinations import derive_combined
@@ -42,6 +50,7 @@ def derive_unaligned(operator: Operator, maker: Maker, own: list[Case]) -> Itera
     for case in {case.kind: case for case in own if case.kind in ("contiguous", "large")}.values():
         arguments = change_tensors(case.arguments, lambda _, i, array: laid(array.view, "unaligned"))
         yield scope.case(arguments, "unaligned", "unaligned", case.kind)
+    yield from mixed_outputs(scope)
 
 
 def derive_cases(operator: Operator, maker: Maker, own: list[Case], pairs: bool = False) -> Iterator[Case]:
@@ -71,6 +80,8 @@ def derive_cases(operator: Operator, maker: Maker, own: list[Case], pairs: bool 
         yield from expansions(scope)
     yield from options(scope)
     yield from outputs(scope)
+    yield from mixed_outputs(scope)
+    yield from mixed_dtypes(scope)
     yield from narrow_indices(scope)
     yield from derive_repeated(scope)
     yield from derive_combined(scope)

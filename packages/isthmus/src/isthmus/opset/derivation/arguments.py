@@ -11,6 +11,7 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derivation.calls import (
     Arguments,
+    Change,
     Scope,
     arrays,
     change_tensors,
@@ -36,6 +37,8 @@ FIXED = (
 )
 DIMENSIONS = ("dim", "dims", "size", "normalized_shape", "output_size", "input_size", "self_size")
 _FACTORS = ("alpha", "beta", "value")
+_ALIKE = 16  # most settings of an operator that meet dense tensors in one order
+_UNLIKE = ("step contiguous", "contiguous step", "reversed unaligned")  # layouts of the outputs in turn
 
 
 def layouts(scope: Scope) -> Iterator[Case]:
@@ -65,6 +68,7 @@ def layouts(scope: Scope) -> Iterator[Case]:
         yield scope.case(change_tensors(base.arguments, change), f"{name}-out-{output}", output)
     if scope.operator.strided:
         yield from _single_rows(scope)
+        yield from _alike(scope)
 
 
 def _rare_cases(scope: Scope, bases: list[Case]) -> Iterator[Case]:
@@ -91,6 +95,38 @@ def _single_rows(scope: Scope) -> Iterator[Case]:
             yield scope.case(arguments, "single-rows")
 
 
+def _alike(scope: Scope) -> Iterator[Case]:
+    """Derive calls, of each setting of the other arguments, whose tensors and output are dense in one order."""
+    bases = [base for base in scope.bases(deepest=True) if rank_of(base) > 2][:_ALIKE]
+    for i, base in enumerate(scope.shared(iter(bases))):
+        name = ("channels_last", "heads")[i % 4 == 3]
+        yield scope.case(change_tensors(base.arguments, _in_layout(name)), f"alike-{name}", name)
+
+
+def mixed_outputs(scope: Scope) -> Iterator[Case]:
+    """Derive calls whose outputs have different layouts."""
+    tensors = [a for a in scope.maker.schema.outputs if a.is_tensor and not a.is_list]
+    if len(tensors) < 2 or not scope.operator.strided:
+        return
+    own = [case for case in scope.own if case.kind in ("contiguous", "large") and rank_of(case) > 1]
+    for name in scope.shared(iter(_UNLIKE if own else ())):
+        yield scope.case(own[0].arguments, f"out-{name.replace(' ', '-')}", name)
+
+
+def mixed_dtypes(scope: Scope) -> Iterator[Case]:
+    """Derive calls of promoting operators with one tensor of integers, none of them 0, beside floating-point ones."""
+    bases = [base for base in scope.bases() if base.kind == "contiguous"][:1]
+    if not scope.operator.dtype.startswith("promote") or not scope.maker.is_float or not bases:
+        return
+    names = [name for name, array in arrays(bases[0].arguments) if array.dtype == scope.maker.dtype]
+    for name, dtype in scope.shared(
+        iter([(name, dtype) for name in names for dtype in ("int64", "int32")]), 2
+    ):
+        values = np.rint(np.abs(bases[0].arguments[name].view.astype(np.float64))) + 1
+        changed = {**bases[0].arguments, name: place(values.astype(dtype))}
+        yield scope.case(changed, f"{dtype}-{name}")
+
+
 def outputs(scope: Scope) -> Iterator[Case]:
     """Derive a case for each layout of the output of operators without tensors."""
     own = [case for case in scope.own if case.kind == "contiguous"]
@@ -98,6 +134,10 @@ def outputs(scope: Scope) -> Iterator[Case]:
         return
     for i, name in enumerate(scope.shared(iter(ALL))):
         yield scope.case(own[i % len(own)].arguments, f"out-{name}", name, kind="contiguous")
+
+
+def _in_layout(name: str) -> Change:
+    return lambda _, i, array: laid(array.view, name)
 
 
 def _packed_values(first: str) -> Any:

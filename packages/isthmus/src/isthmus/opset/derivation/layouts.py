@@ -86,6 +86,7 @@ STRIDED = {
     "heads": Layout(_heads, offset=5),
     "channels_sliced": Layout(_channels_last, gap=3),
     "cut": Layout(_kept, cut=2),
+    "channels_unaligned": Layout(_channels_last, offset=3),
 }
 ALL = {**PACKED, **STRIDED}
 

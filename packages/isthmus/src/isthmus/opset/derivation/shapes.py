@@ -27,10 +27,11 @@ RANKS: tuple[Shape, ...] = (
     (2, 1, 2, 3, 1, 2, 1, 2),
 )  # fmt: skip
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
+WIDTHS = (256, 512, 768, 1024)  # of models: multiples of tiles, for which kernels have paths of their own
 # More than 2^18 elements, 2^16 rows and columns, and more than 8192 elements in a row.
 _LARGE: tuple[Shape, ...] = ((270_001,), (65_601, 2), (9, 8209), (2, 65_601), (1031, 3, 5))
 _SPARSE = 2053  # a prime
-_LONGEST = (1 << 20) + 4099  # more than 1,024 sums of 1,024 elements
+_LONGEST = (1 << 20) + 4099  # elements of a row: more than 1,024 sums of 1,024 elements
 # Shapes for every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((8, 8), (6, 7))
 _ROW_OR_COLUMN: tuple[Shape, ...] = ((1, 6), (6, 1))  # in those that differ
@@ -61,9 +62,12 @@ _BROADCASTS = (
     "first row",
     "first column",
     "last column",
+    "outer",
+    "batch",
+    "first batch",
 )
 # Layouts that fit along either dimension.
-_SQUARE = ("expanded", "expanded other", "row", "first row", "column")
+_SQUARE = ("expanded", "expanded other", "row", "first row", "column", "first column")
 _ALIKE = ("same", "same", "expanded")  # layouts for operators that do not broadcast
 _FLAGS = ("keepdim", "descending", "largest")
 _LISTS: tuple[list[int], ...] = (
@@ -124,6 +128,9 @@ def shapes(scope: Scope) -> Iterator[Case]:
             # Dimensions beyond a kernel's most must not be ones that could be collapsed.
             layout = ("rotated", "reversed")[i % 2] if len(row["place"].shape) > 5 else row["layout"]
             yield from _make_case(scope, {**row, "layout": layout}, dim)
+    if "row" in broadcasts:
+        for row in scope.shared(_single_elements(bases), 8):
+            yield from _make_case(scope, row, dim)
     for row in scope.shared(_alike_rows(bases, broadcasts, axes, dim), 8):
         yield from _make_case(scope, row, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
@@ -144,6 +151,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     rows = [*covering_rows(large), *(covering_rows({**ends, "base": modes}) if decided else ())]
     if reduces or scope.operator.shape == "()":  # a sum that grows, in which each addition rounds
         rows.append({**rows[0], "values": "positive"})
+    if scope.leading:
         rows.append({**rows[0], "place": Place((_LONGEST,), _places_along(dim, 0))})
     if scope.operator.broadcasts and not scope.operator.paired and dim is None:
         rows += [{**rows[0], "place": Place((9, 8209)), "broadcast": mode} for mode in ("row", "first row")]
@@ -179,6 +187,16 @@ def _alike_rows(
         row = {"place": Place((2, 3, 4, 5), _places_along(dim, i % 4)), "layout": layout, "broadcast": mode}
         row |= {name: values[i // 2 % 2] for name, values in axes.items()}
         yield {**row, "base": bases[i % len(bases)], "output": layout, "alike": True}
+
+
+def _single_elements(bases: list[Case]) -> Iterator[dict[str, Any]]:
+    """Yield rows with one full tensor, the others of one element; and rows and columns wider than a tile."""
+    count = sum(1 for _ in arrays(bases[0].arguments))
+    row = {"base": bases[0], "layout": "contiguous"}
+    for shape in ((5, 7), (2, 3, 4, 5)):
+        yield from ({**row, "place": Place(shape), "broadcast": f"only {i}"} for i in range(count))
+    for mode in ("column", "first column", "row", "first row"):
+        yield {**row, "place": Place((5, 131)), "broadcast": mode}
 
 
 def as_imprecise(scope: Scope) -> bool:
@@ -239,6 +257,7 @@ def _places_by_size(dim: Any) -> Iterator[Place]:
         else:
             shape, axis = (((n,), 0), ((3, n), 1), ((n, 3), 0))[i % 3]
             yield Place(shape, _places_along(dim, axis))
+    yield from (Place((3, n), _places_along(dim, 1)) for n in WIDTHS)
 
 
 def _empty_places(dim: Any) -> Iterator[Place]:
@@ -272,6 +291,8 @@ def _make_case(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         values = scope.maker.distinct(*shape).view if scope.operator.distinct else resize(array.view, shape)
         if "values" in row and array.dtype == scope.maker.dtype:
             values = _of_kind(row["values"], values, i, array.view, scope.operator.extreme)
+        if mode.startswith("only ") and array.dtype == "bool" and values.size == 1:
+            values = np.full(shape, len(place.shape) == 2)  # either operand is chosen for a shape
         written = next(a for a in scope.maker.schema.arguments if a.name == name).written
         turn = i * (not scope.operator.paired) + (mode == "expanded other")
         axis = _repeated_axis(shape, turn, place.dim if scope.operator.distinct else None)
@@ -304,11 +325,13 @@ def _make_case(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
 
 
 def _narrowed(shape: Shape, mode: str, i: int, last: int) -> Shape:
-    """The shape of the tensor at position i in a mode of :data:`_BROADCASTS`."""
+    """The shape of the tensor at position i in a mode of :data:`_BROADCASTS`, or of "only" one full tensor."""
     if mode.startswith("first "):
         mode, i = mode.removeprefix("first "), 1 - i
     if mode == "last column":
         mode, i = "column", i - last + 1
+    if mode.startswith("only "):
+        mode, i = "ones", int(i != int(mode.removeprefix("only ")))
     if mode == "mutual":
         return tuple(1 if j % 2 == i % 2 and len(shape) > 1 else n for j, n in enumerate(shape))
     if i <= 0:
@@ -319,6 +342,8 @@ def _narrowed(shape: Shape, mode: str, i: int, last: int) -> Shape:
         "channel": (*shape[1:2], *[1] * (len(shape) - 2)),
         "scalar": (),
         "ones": (1,) * len(shape),
+        "outer": shape[1:],
+        "batch": (1, *shape[1:]),
     }.get(mode, shape)
 
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derivation.calls import (
     MOST,
@@ -20,6 +22,7 @@ from isthmus.opset.derivation.calls import (
     resize,
 )
 from isthmus.opset.derivation.layouts import ALL, PACKED, STRIDED, laid
+from isthmus.opset.derivation.shapes import WIDTHS
 from isthmus.opset.rules import evaluate
 from isthmus.opset.sampling import Array, Case, place
 
@@ -27,6 +30,14 @@ _SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 41, 2, 1030)  # 41 * (1 / 41) < 1
 _LONG = 8209  # more than 8192 products or elements of a row
 _THICK = 1031  # products or elements of a row, whose sum in a half is far off
 _MANY = 65_601  # more than 2^16 rows
+_LONGEST = (1 << 20) + 4099  # elements of a row
+_HEAVY = (
+    "convolution",
+    "pooling",
+    "spatial",
+    "llm_attention",
+    "normalization",
+)  # families without longest rows
 _SMALL = 50_000  # elements of a call without a long dimension
 _OTHERS = 12  # one in so many sizes is tried on cases after the first
 _EACH = 5  # sizes of a case that are replaced, of lists of tensors of many sizes
@@ -35,6 +46,7 @@ _KEPT = (
     "dim", "padding_idx", "ignore_index", "reduction", "pad", "padding", "repeats", "start", "end", "step", "index",
     "compute_mode", "interpolation_mode", "padding_mode", "kernel_size", "stride", "dilation", "output_padding",
 )  # fmt: skip
+_BESIDE_WIDTHS = dict.fromkeys(WIDTHS, 4)
 _ONES = (1, 1, 1)  # beside that of _SIZES, so that every tensor with one row or column has each layout of one
 _OF_ONE = ("step", "reversed", "swapped", "rows")  # layouts that differ where a dimension has size 1
 
@@ -59,6 +71,8 @@ def sizes(scope: Scope) -> Iterator[Case]:
             rows += [(base, old, _in_groups(base, old, new)) for new in news]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
+            rows += [(base, old, _LONGEST) for old in _row_of(base) if scope.operator.family not in _HEAVY]
+            rows += [(base, _last_size(base), new) for new in WIDTHS if _last_size(base) > 1]
     yield scope.case(_reduce_to_one(bases[0]), "single")
     yield from _derive_even(scope, bases[deepest])
     for base in scope.shared(iter(bases[:_EACH])):  # equal sizes, so that exchanged ones fit
@@ -73,7 +87,11 @@ def sizes(scope: Scope) -> Iterator[Case]:
         if (new > 2000 and not scope.leading) or (new == 0 and not scope.operator.empty):
             continue
         arguments = _enlarge(
-            scope, base, old, new, {_MANY: 2, _LONG: 6, _SIZES[-1]: 6, _THICK: 6}.get(new, 0)
+            scope,
+            base,
+            old,
+            new,
+            {_MANY: 2, _LONG: 6, _LONGEST: 1, _SIZES[-1]: 6, _THICK: 6, **_BESIDE_WIDTHS}.get(new, 0),
         )
         if arguments is None and new == _MANY:
             arguments = _enlarge(scope, base, old, new, 1)
@@ -95,6 +113,12 @@ def _derive_even(scope: Scope, base: Case) -> Iterator[Case]:
     for name in scope.shared(iter(ALL if scope.operator.strided else PACKED)):
         output = name if scope.operator.strided else "unaligned"
         yield scope.case(change_tensors(arguments, in_layouts(name)), f"even-{name}-out-{output}", output)
+
+
+def _row_of(base: Case) -> list[int]:
+    """Return the size of the rows of a call's first tensor, if it is above 1."""
+    shape = next(array.shape for _, array in arrays(base.arguments))
+    return [n for n in shape[-1:] if n > 1]
 
 
 def _in_groups(base: Case, old: int, new: int) -> int:
@@ -122,11 +146,16 @@ def _enlarge(scope: Scope, base: Case, old: int, new: int, small: int) -> Argume
     if not _fits(scope, arguments, old, new):
         return None
     arguments = replace_sizes(arguments, {old: new})
+    if new == _LONGEST:  # sums of small integers are exact in any order
+        arguments = change_tensors(
+            arguments, lambda _, i, array: place(np.rint(array.view).astype(array.view.dtype))
+        )
     if new == 1 and has_indices(scope, arguments):
         arguments = change_tensors(arguments, _first)
     shapes = results_of(scope, arguments)
     most = 2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL
-    if _count_elements(arguments, shapes) > most or (new > _most_terms(scope) and _sums(scope, new, shapes)):
+    most, terms = (8 * _LONGEST, _LONGEST) if new == _LONGEST else (most, _most_terms(scope))
+    if _count_elements(arguments, shapes) > most or (new > terms and _sums(scope, new, shapes)):
         return None
     return arguments
 
@@ -139,6 +168,11 @@ def _count_elements(arguments: Arguments, shapes: list[tuple[int, ...]]) -> int:
 def sizes_of(base: Case) -> list[int]:
     """Return the sizes above 1 of a call's tensors, the smallest few."""
     return sorted({n for _, array in arrays(base.arguments) for n in array.shape if n > 1})[:_EACH]
+
+
+def _last_size(base: Case) -> int:
+    """Return the size of the last dimension of a call's first tensor of the highest rank."""
+    return max((array.shape for _, array in arrays(base.arguments)), key=len)[-1]
 
 
 def _layout_change(scope: Scope, size: int, i: int) -> Change:
@@ -155,7 +189,8 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     # PyTorch rejects targets that name a class beyond fewer ones.
     grows = new > old or new == 1 or not has_indices(scope, arguments) or {"target", "logits"} <= {*arguments}
-    return grows and sum(sizes) <= 2 * MOST and max(sizes) <= scope.operator.longest
+    most = 8 * _LONGEST if new == _LONGEST else 2 * MOST
+    return grows and sum(sizes) <= most and max(sizes) <= scope.operator.longest
 
 
 def results_of(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:

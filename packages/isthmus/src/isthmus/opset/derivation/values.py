@@ -57,6 +57,7 @@ def derive_planted(scope: Scope) -> Iterator[Case]:
                 yield scope.case(
                     change_tensors(base.arguments, change) | factors, f"{label}-times-0", kind="special"
                 )
+        yield from _derive_nan_rows(scope, base)
         several = [base] if len(shapes) > 1 and not operator.paired else []
         for each in scope.shared(iter(several)):
             yield scope.case(
@@ -64,6 +65,27 @@ def derive_planted(scope: Scope) -> Iterator[Case]:
             )
     if dtype in _BEYOND_FLOAT:
         yield from _derive_beyond_float(scope, change_tensors(base.arguments, beyond_float(dtype)))
+
+
+def _derive_nan_rows(scope: Scope, base: Case) -> Iterator[Case]:
+    """Derive calls in which one row of a tensor begins with NaN, of operators that read several elements."""
+    if scope.operator.pointwise or not any(map(math.isnan, scope.operator.special)):
+        return
+    for name, value in base.arguments.items():
+        if isinstance(value, Array) and _has_rows(name, value, scope.maker.dtype):
+            one = {name: _nan_in_one_row(value)}
+            yield scope.case({**base.arguments, **one}, f"nan-in-row-{name}", kind="special")
+
+
+def _has_rows(name: str, array: Array, dtype: str) -> bool:
+    return _is_data(name, array, dtype) and len(array.shape) > 1 and array.shape[-2] > 2
+
+
+def _nan_in_one_row(array: Array) -> Array:
+    """Make the first element of a row in the middle NaN, which no other row may read."""
+    values = np.array(array.view)
+    values[..., values.shape[-2] // 2, 0] = math.nan
+    return place(values)
 
 
 def _derive_beyond_float(scope: Scope, enlarged: Arguments) -> Iterator[Case]:
@@ -239,7 +261,16 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
             for label, scale in scales.items():
                 yield label, (np.linspace(-1, 1, 67)[np.arange(67) * 29 % 67] * scale).astype(kind)[None]
         return
+    if limit.accumulate == 0:
+        yield from _zero_rows(kind, any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments))
     yield from _special_rows(scope, kind)
+
+
+def _zero_rows(kind: np.dtype[Any], rows: bool) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield rows of one zero, of either sign, among numbers of one sign: it is the least or the most of them."""
+    signed = np.stack([np.full(67, x) for x in (-1.5, 1.5) for _ in range(2)])
+    signed[range(4), (40, 0, 66, 17)] = (-0.0, 0.0, -0.0, 0.0)
+    yield from (("zero-by-sign", each.astype(kind)) for each in ([signed] if rows else signed))
 
 
 def _special_rows(scope: Scope, kind: np.dtype[Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
@@ -299,7 +330,7 @@ def _blocks(special: tuple[float, ...]) -> Iterator[np.ndarray[Any, Any]]:
         for i in (300, 1500, _LONG - 1):
             yield np.where(np.arange(_LONG) == i, value, ordinary)
     if math.inf in special:
-        for first in (70, 1100, 4100):
+        for first in (70, 1100, 4100, _LONG):
             yield np.where(np.arange(_LONG) < first, -math.inf, ordinary)
 
 

@@ -111,6 +111,11 @@ def _sizes(m: Maker) -> Iterator[Call]:
     yield "large", _fixed(m, 1, 70, 140, 1, 1, 4, dropout_p=0.4, rng=m.values([77, 3], "int64"))
     yield "large", _fixed(m, 1, 130, 65, 1, 1, 80, left=70, right=0)
     yield "large", _fixed(m, 1, 3, 300, 3, 1, 192, value_size=128, left=260)
+    yield "large", _fixed(m, 1, 5, 131, 2, 1, 128)  # keys that fill no tile
+    least = np.zeros((1, 1, 5, 140))  # tiles of keys that the lowest number hides
+    least[..., :3, :130], least[..., 3:, 64:] = [float(np.finfo(np.float32).min)] * 2
+    yield "large", _fixed(m, 1, 5, 140, 2, 1, 8, bias=m.values(least, m.compute_dtype))
+    yield "large", _fixed(m, 1, 5, 140, 2, 1, 8, mask=m.values(least < 0, "bool"))
     if m.dtype == "float32":
         query, key, value = m.tensor(1, 2, 1, 20), m.repeated(1, 4133, 1, 20), m.repeated(1, 4133, 1, 20)
         yield "large", _call(query, key, value, right=0)

@@ -10,6 +10,7 @@ from isthmus.opset.families._common import ANY, denormals, elementwise, points, 
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
+    LIBRARY,
     MODERATE,
     ONLY_NAN,
     SCALED,
@@ -102,7 +103,7 @@ OPERATORS: list[Operator] = [
     op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", several(
         _backward(ANY, (0.01, 0.99)), points(_LARGE_GRADS, [0.5, 0.25, 1.0, 0.0, 0.75]), _denormal_gradients(0.5)
     ), _TWO_ROUNDINGS, magnitude=lambda grad_output, output: grad_output.abs(), extreme=()),
-    op("tanh", dt.FLOATS, *_LIKE, elementwise((-5, 5)), transcendental(4)),
+    op("tanh", dt.FLOATS, *_LIKE, elementwise((-5, 5)), transcendental(5, LIBRARY)),
     op("tanh_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", several(
         _backward(ANY, (-0.99, 0.99)), points(_LARGE_GRADS, [0.5, -0.25, 1.0, -1.0, 0.0]), _denormal_gradients(0)
     ), _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs(), extreme=()),

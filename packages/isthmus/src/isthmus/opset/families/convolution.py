@@ -29,6 +29,10 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     # A row of each, whose size is kept; less than a vector.
     ("contiguous", "contiguous", (2, 3, 1, 9), (4, 3, 1, 3), 1, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
     ("special", "contiguous", (1, 1, 1, 3), (1, 1, 1, 3), 0, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
+    # One channel of the input, or of the output.
+    ("contiguous", "contiguous", (2, 1, 5, 4), (3, 1, 2, 3), 1, [1, 1], [1, 1], [1, 1], 0, [0, 0], 1, ""),
+    ("contiguous", "contiguous", (2, 1, 5, 4), (1, 3, 2, 3), 1, [2, 1], [1, 0], [1, 1], 1, [1, 0], 1, ""),
+    ("contiguous", "contiguous", (2, 3, 5, 4), (3, 1, 3, 2), 0, [1, 2], [0, 1], [1, 1], 1, [0, 1], 1, ""),
     # Every list differs from the others and by dimension.
     ("contiguous", "contiguous", (2, 4, 11, 9), (6, 2, 2, 3), 1, [1, 3], [2, 4], [3, 2], 0, [0, 0], 2, ""),
     ("contiguous", "contiguous", (1, 4, 9, 8), (2, 4, 2, 3), 0, [3, 5], [1, 0], [1, 2], 0, [0, 0], 1, ""),

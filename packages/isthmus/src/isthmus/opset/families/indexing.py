@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derivation.layouts import expanded
 from isthmus.opset.operator import EXACT, Operator, Tolerance, accumulated, op
-from isthmus.opset.sampling import Array, Case, Maker, place
+from isthmus.opset.sampling import PERIOD, Array, Case, Maker, place
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +26,17 @@ _ADDED: dict[str, Tolerance] = {
 def _many(m: Maker) -> tuple[Array, Array]:
     """Equal rows and one index for all: their sum stops growing if a half holds it."""
     return m.values(np.full((3001, 2), 0.3)), m.values(np.ones(3001), "int64")
+
+
+def _duplicates(m: Maker) -> tuple[Array, Array]:
+    """100,003 small integers, whose sums are exact in any order, and their indices, from 0 to 4."""
+    places = np.resize(np.arange(PERIOD) * 7919 % 5, 100_003)
+    return m.values(np.resize(np.arange(PERIOD) * 7 % 11 % 5 - 2, 100_003)), m.values(places, "int64")
+
+
+def _crowded(m: Maker) -> tuple[Array, Array]:
+    """Hundreds of numbers for three elements of a vector: their additions meet."""
+    return m.tensor(331), m.integers(331, high=3)
 
 
 def _embedding(m: Maker) -> Iterator[Case]:
@@ -66,6 +77,8 @@ def _embedding_gradient(m: Maker) -> Iterator[Case]:
         yield m.case("large", m.tensor(5, 3), rows, 65_601, 0, True)
         yield m.case("large", m.repeated(65_601, 2), m.integers(65_601, high=5), 5, 3, False)
         yield m.case("large", m.tensor(3, 4133), m.values([2, 0, 2], "int64"), 3, -1, False)
+        added, places = _duplicates(m)
+        yield m.case("large", place(added.view[:, None]), places, 5, -1, False)
     yield m.case("strided", m.tensor(9, 13, layout="transposed"), m.integers(9, high=5), 5, -1, False)
     yield m.case("zero-size", m.tensor(0, 13), m.integers(0, high=5), 5, -1, False)
 
@@ -182,6 +195,8 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(5, 6, 7), dim, m.integers(3, 4, 2, high=4), m.tensor(4, 5, 3))
     for dim in (0, 1):
         yield m.case("contiguous", m.tensor(5, 6), dim, m.integers(3, 4, high=4), m.tensor(3, 7))
+    source, index = _crowded(m)
+    yield m.case("contiguous", m.tensor(5), 0, index, source)
     yield m.case("broadcast", m.tensor(9, 5, 7), 0, _repeated_index(m, 6, 5, 7, high=9), m.tensor(6, 5, 7))
     yield m.case("0-dim", m.tensor(), 0, m.values(0, "int64"), m.tensor())
     yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, 5, high=3), _wrapping(m, 13, 5))
@@ -190,6 +205,8 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         index = m.values([[65_600, 32_768, 0, 65_537, 65_600]], "int64")
         yield m.case("large", m.tensor(2, 65_601), 1, index, m.tensor(1, 5))
+        added, places = _duplicates(m)
+        yield m.case("large", m.values([3.0, 0.0, -1.0, 2.0, 1.0]), 0, places, added)
 
 
 def _scatter_reduce(m: Maker) -> Iterator[Case]:
@@ -204,6 +221,9 @@ def _scatter_reduce(m: Maker) -> Iterator[Case]:
                          m.tensor(4, 5, 3, low=-9, high=-3), reduce, include_self=own)  # fmt: skip
             yield m.case("contiguous", m.tensor(9, low=1), -1, m.integers(13, high=4), m.tensor(13, low=2, high=5),
                          reduce, include_self=own)  # fmt: skip
+        source, index = _crowded(m)
+        if reduce != "prod":
+            yield m.case("contiguous", m.tensor(5), 0, index, source, reduce)
         if reduce == "sum" and m.dtype in dt.HALVES:
             index = m.values(np.ones((3001, 2)), "int64")
             yield m.case("large", m.tensor(3, 2), 0, index, _many(m)[0], reduce)
@@ -276,9 +296,14 @@ def _puts(m: Maker) -> Iterator[Case]:
     )
     yield m.case("contiguous", m.tensor(7, 5), [None, m.integers(9, high=5)], m.tensor(7, 9), True)
     yield m.case("special", _wrapping(m, 3, 7), [m.integers(13, high=3)], _wrapping(m, 13, 7), True)
+    source, index = _crowded(m)
+    yield m.case("contiguous", m.tensor(5), [index], source, True)
     if m.dtype in dt.HALVES:
         source, index = _many(m)
         yield m.case("large", m.tensor(3, 2), [index], source, True)
+    if m.dtype == "float32":
+        added, places = _duplicates(m)
+        yield m.case("large", m.values([3.0, 0.0, -1.0, 2.0, 1.0]), [places], added, True)
     pair = [m.integers(13, high=7), m.integers(13, high=5)]
     yield m.case("contiguous", m.tensor(7, 5, 3), pair, m.tensor(13, 3), True)
     yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")
@@ -322,6 +347,8 @@ def _index_add(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(7), 0, m.integers(19, high=7), m.tensor(19), alpha=2)
     if m.dtype == "float64":  # float32 rounds these
         yield m.case("special", m.tensor(7), 0, m.integers(5, high=7), m.tensor(5), alpha=1 / 3)
+    source, index = _crowded(m)
+    yield m.case("contiguous", m.tensor(5), 0, index, source)
     if m.dtype in dt.HALVES:
         source, index = _many(m)
         yield m.case("large", m.tensor(3, 2), 0, index, source)
@@ -332,6 +359,8 @@ def _index_add(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         far = m.values([65_600, 0, 32_768, 65_600, 65_537], "int64")
         yield m.case("large", m.tensor(65_601, 2), 0, far, m.tensor(5, 2), alpha=2)
+        added, places = _duplicates(m)
+        yield m.case("large", m.values([3.0, 0.0, -1.0, 2.0, 1.0]), 0, places, added)
     yield m.case("zero-size", m.tensor(7, 5), 0, m.integers(0, high=7), m.tensor(0, 5))
 
 

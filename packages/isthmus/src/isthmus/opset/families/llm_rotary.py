@@ -82,6 +82,9 @@ def _combined(m: Maker) -> Iterator[Case]:
         tables = m.repeated(3, 4133, low=-1, high=1), m.repeated(3, 4133, low=-0.9, high=1)
         yield m.case("large", m.repeated(1, 3, 2, 8266), m.repeated(1, 3, 1, 8266), *tables, None, 1, 8266, -1, True,
                      False)  # fmt: skip
+        for width in (64, 128, 192):  # heads of models, more of them than a tile has
+            yield m.case("large", m.repeated(1, 2, 67, width), m.repeated(1, 2, 5, width), *_angles(m, 2, width // 2),
+                         None, 1, width, -1, False, False)  # fmt: skip
         tables = _angles(m, 130, 96)
         yield m.case("large", m.repeated(1, 3, 130, 192), m.repeated(1, 1, 130, 192), *tables, None, 2, 192, -1, True,
                      False)  # fmt: skip

@@ -15,6 +15,8 @@ from isthmus.opset.sampling import Case, Maker
 _GEMM = accumulated(32, "sums of up to a few hundred products in the compute dtype, blocked")
 
 _LONG = 65_601  # products of an element
+# More than 2^15 products beside more than a tile of rows and columns; products of one row, and of one column.
+_FAR = ((17, 32_801, 18), (1, 1031, 131), (131, 1031, 1))
 
 # rows, inner, columns
 _DTYPES = (*dt.FLOATS, "int64")
@@ -46,6 +48,11 @@ def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
         first = (before(2, 3),) if before else ()
         pair = whole_numbers(m, *lead, 2, _LONG), whole_numbers(m, *lead, _LONG, 3)
         yield m.case("large", *first, *pair)
+        one = [1] * len(lead)
+        for rows, inner, columns in _FAR:
+            first = (m.tensor(rows, columns),) if before else ()
+            pair = whole_numbers(m, *one, rows, inner), whole_numbers(m, *one, inner, columns)
+            yield m.case("large", *first, *pair)
 
 
 def _size(name: str, left: str = "self") -> Callable[..., Any]:

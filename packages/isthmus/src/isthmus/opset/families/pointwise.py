@@ -24,8 +24,10 @@ from isthmus.opset.families._pointwise_calls import (
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
+    LIBRARY,
     MODERATE,
     ONLY_NAN,
+    POWER,
     POWERS,
     ROOT,
     ROUNDED,
@@ -64,24 +66,24 @@ _UNARY: tuple[tuple[str, tuple[str, ...], tuple[float, float], Any], ...] = (
     ("sqrt", dt.FLOATS, (0, 50), ROOT),
     ("reciprocal", dt.FLOATS, ANY, ROUNDED),
     ("rsqrt", dt.FLOATS, (0.01, 50), transcendental(2, "1 / sqrt(x), two roundings,")),
-    ("exp", dt.FLOATS, (-9, 9), transcendental(2)),
-    ("exp2", dt.FLOATS, (-9, 9), transcendental(2)),
-    ("expm1", dt.FLOATS, (-5, 5), transcendental(3)),
-    ("log", dt.FLOATS, (0.01, 50), transcendental(2)),
-    ("log2", dt.FLOATS, (0.01, 50), transcendental(2)),
-    ("log10", dt.FLOATS, (0.01, 50), transcendental(2)),
-    ("log1p", dt.FLOATS, (-0.9, 50), transcendental(2)),
-    ("sin", dt.FLOATS, (-30, 30), transcendental(2)),
-    ("cos", dt.FLOATS, (-30, 30), transcendental(2)),
-    ("tan", dt.FLOATS, (-3, 3), transcendental(4)),
-    ("asin", dt.FLOATS, (-1, 1), transcendental(4)),
-    ("acos", dt.FLOATS, (-1, 1), transcendental(4)),
-    ("atan", dt.FLOATS, (-9, 9), transcendental(3)),
-    ("sinh", dt.FLOATS, (-5, 5), transcendental(4)),
-    ("cosh", dt.FLOATS, (-5, 5), transcendental(4)),
-    ("asinh", dt.FLOATS, (-9, 9), transcendental(4)),
-    ("acosh", dt.FLOATS, (1, 50), transcendental(4)),
-    ("atanh", dt.FLOATS, (-0.95, 0.95), transcendental(4)),
+    ("exp", dt.FLOATS, (-9, 9), transcendental(3, LIBRARY)),
+    ("exp2", dt.FLOATS, (-9, 9), transcendental(3, LIBRARY)),
+    ("expm1", dt.FLOATS, (-5, 5), transcendental(3, LIBRARY)),
+    ("log", dt.FLOATS, (0.01, 50), transcendental(3, LIBRARY)),
+    ("log2", dt.FLOATS, (0.01, 50), transcendental(3, LIBRARY)),
+    ("log10", dt.FLOATS, (0.01, 50), transcendental(3, LIBRARY)),
+    ("log1p", dt.FLOATS, (-0.9, 50), transcendental(2, LIBRARY)),
+    ("sin", dt.FLOATS, (-30, 30), transcendental(4, LIBRARY)),
+    ("cos", dt.FLOATS, (-30, 30), transcendental(4, LIBRARY)),
+    ("tan", dt.FLOATS, (-3, 3), transcendental(5, LIBRARY)),
+    ("asin", dt.FLOATS, (-1, 1), transcendental(4, LIBRARY)),
+    ("acos", dt.FLOATS, (-1, 1), transcendental(4, LIBRARY)),
+    ("atan", dt.FLOATS, (-9, 9), transcendental(5, LIBRARY)),
+    ("sinh", dt.FLOATS, (-5, 5), transcendental(4, LIBRARY)),
+    ("cosh", dt.FLOATS, (-5, 5), transcendental(4, LIBRARY)),
+    ("asinh", dt.FLOATS, (-9, 9), transcendental(4, LIBRARY)),
+    ("acosh", dt.FLOATS, (1, 50), transcendental(4, LIBRARY)),
+    ("atanh", dt.FLOATS, (-0.95, 0.95), transcendental(5, LIBRARY)),
     ("erf", dt.FLOATS, (-3, 3), _ERF),
     ("bitwise_not", BITS, ANY, EXACT),
 )  # fmt: skip
@@ -165,6 +167,10 @@ def _scaled_sum(self: torch.Tensor, other: Any, alpha: Any = 1) -> Any:
     return scaled.abs().nan_to_num(0, 0, 0)
 
 
+def _scaled_self(self: torch.Tensor, other: Any, alpha: Any = 1) -> Any:
+    return (self * (0 if alpha == 1 else alpha)).abs().nan_to_num(0, 0, 0)
+
+
 def _modulus(self: torch.Tensor, other: Any) -> Any:
     return (self * 0 + other).abs().nan_to_num(0, 0, 0)
 
@@ -236,9 +242,25 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
     return samples
 
 
+def _overflows(**extra: Any) -> Any:
+    """Quotients of finite numbers that overflow."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        if m.is_float:
+            most = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).max)
+            yield m.case(
+                "special",
+                m.values([most, -most, most / 2, 3.0]),
+                m.values([0.125, 1e-3, -0.25, 2.0]),
+                **extra,
+            )
+
+    return samples
+
+
 _ADD = Tolerance(0.501, 1, "correctly rounded; with an alpha, its product is rounded before")
 _QUOTIENT = Tolerance(0.501, 0, "whole numbers")
-_POWER = transcendental(8, "exp(y log x) in working precision")
+_POWER = transcendental(16, POWER)
 
 
 def _far_terms(first: float, second: float, value: float) -> Any:
@@ -285,7 +307,7 @@ OPERATORS: list[Operator] = [
     op("sub.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("rsub.Scalar", dt.NUMBERS, *LIKE,
        several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0}), _exact_alpha,
-               _denormal_terms), ROUNDED),
+               _denormal_terms), _ADD, magnitude=_scaled_self),
     op("add.Scalar", dt.NUMBERS, *LIKE,
        several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha, _wide_number),
        _ADD, magnitude=_scaled_sum),
@@ -296,14 +318,16 @@ OPERATORS: list[Operator] = [
     op("mul.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.1, -1, 0, 1), _wide_number), SCALED),
     op("div.Tensor", dt.FLOATS, *PAIR, _plain, ROUNDED),
     op("div.Scalar", dt.FLOATS, *LIKE, several(_scalar(3, 0.7, -0.4, 1), _far_number), SCALED),
-    op("div.Tensor_mode", dt.NUMBERS, *PAIR, several(_nonzero_pair("floor"), _nonzero_pair("trunc")), _QUOTIENT,
+    op("div.Tensor_mode", dt.NUMBERS, *PAIR, several(_nonzero_pair("floor"), _nonzero_pair("trunc"),
+               _overflows(rounding_mode="floor"), _overflows(rounding_mode="trunc")), _QUOTIENT,
        paired=True, limits=False, extreme=()),
     op("div.Scalar_mode", dt.NUMBERS, *LIKE,
        several(_scalar(3, rounding_mode="floor", special=False),
                _scalar(3, rounding_mode="trunc", special=False), _scalar(-4, rounding_mode="floor", special=False),
                _scalar(-4, rounding_mode="trunc", special=False),
                _long_quotients), _QUOTIENT, limits=False),
-    op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT, paired=True, limits=False, extreme=()),
+    op("floor_divide", dt.NUMBERS, *PAIR, several(_nonzero_pair(), _overflows()), _QUOTIENT,
+       paired=True, limits=False, extreme=()),
     op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=(),
        reference=_fmod),
     op("fmod.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100, 2.0**20), _infinite_divisor,
@@ -314,7 +338,7 @@ OPERATORS: list[Operator] = [
                                    _rounded_divisor), _ADD, limits=False, magnitude=_modulus, rounds_numbers=True),
     op("maximum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("minimum", dt.ALL, *PAIR, _plain, CHOSEN),
-    op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(4)),
+    op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(6, LIBRARY)),
     op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, powers, _POWER, extreme=POWERS),
     op("pow.Tensor_Tensor", dt.FLOATS, "broadcast(self, exponent)", "promote(self, exponent)",
        several(elementwise((0.05, 3), (-2, 2), special=False), whole_powers, far_powers), _POWER, extreme=()),

@@ -71,6 +71,9 @@ def _maximum_pools(three: bool = False) -> Any:
                 "special", m.values(m.integers(*size, low=0, high=3).view), [width] * len(rows[0][0])
             )
         yield m.case("special", m.values(m.integers(*size, low=-3, high=0).view), *rows[1])
+        ones = [1] * len(rows[0][0])  # windows of one element, which may be NaN
+        missing = np.where(np.arange(35) % 4, 1.5, np.nan).reshape(1, *ones[1:], 5, 7)
+        yield m.case("special", m.values(missing), ones, ones)
         if m.dtype == "float32":  # more than 2^16 elements of a plane; more than 2^16 planes
             deep = [1] if three else []
             yield m.case("large", m.distinct(1, 1, *deep, 259, 257), [*deep, 5, 9], [*deep, 97, 31])

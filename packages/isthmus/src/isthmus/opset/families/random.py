@@ -47,6 +47,8 @@ def _bernoulli(m: Maker) -> Iterator[Case]:
     for layout, width in (("contiguous", 263), ("contiguous", 264), ("transposed", 263), ("sliced", 263)):
         chances = m.values(np.resize(_CHANCES, (251, width)), layout=layout)
         yield m.case("large" if layout == "contiguous" else "strided", chances)
+    if m.dtype == "float32":  # more than 2^18
+        yield m.case("large", m.values(np.resize(_CHANCES, (263, 1031))))
     yield m.case("zero-size", m.tensor(0, 5, low=0, high=1))
 
 
@@ -54,7 +56,7 @@ def _dropouts(m: Maker) -> Iterator[Case]:
     constant = np.full((61, 67), 1.5)
     for p in (0.25, 0.5):
         yield m.case("large", m.values(constant), p, True, model="bert")
-    for shape in _SIZES:
+    for shape in (*_SIZES, *(((263, 1031),) if m.dtype == "float32" else ())):
         yield m.case("large" if len(shape) == 2 else "contiguous", m.values(np.full(shape, 1.5)), 0.75, True)
     yield m.case("strided", m.values(constant, layout="transposed"), 0.25, True)
     yield m.case("contiguous", m.values(constant), 0.25, False)
@@ -64,7 +66,7 @@ def _dropouts(m: Maker) -> Iterator[Case]:
 
 
 def _permutations(m: Maker) -> Iterator[Case]:
-    for n in (0, 2, 3, 17, 255, 1031, 4095, 65535):
+    for n in (0, 2, 3, 17, 255, 1031, 4095, 65_535, 270_001):
         yield m.case("large" if n > 1000 else "contiguous", n, dtype=m.dtype)
 
 

@@ -66,6 +66,18 @@ def _wave(m: Maker) -> Array:
     return m.values(np.where(np.arange(8998) < 4500, 300.0, -300.0) * np.ones((2, 1)))
 
 
+def _narrowed(samples: Any, *args: Any) -> Any:
+    """Samples, and integers whose sum is beyond the narrower dtype that is asked for: it wraps around."""
+
+    def made(m: Maker) -> Iterator[Case]:
+        yield from samples(m)
+        if m.dtype in ("int32", "int64"):
+            for values in ([[1 << 30] * 5, [-(1 << 30)] * 5], [[(1 << 31) - 1, 3, 5]]):
+                yield m.case("special", m.values(values), *args, dtype="int32")
+
+    return made
+
+
 def _distinct_over_dims(m: Maker) -> Iterator[Case]:
     """Samples without ties, for operators that return an index."""
     for dim in (0, 1, -1):
@@ -246,6 +258,10 @@ def _variances(m: Maker) -> Iterator[Case]:
         mean = 3e8 if m.dtype == "float64" else 3e4
         for rows in ([1], [0]):
             yield m.case("contiguous", m.tensor(67, 67, low=mean, high=mean + 5), rows, correction=1)
+    if m.dtype == "float16":  # the sum of the squares, and their number, are beyond the dtype
+        for rows in ([1], [0]):
+            yield m.case("contiguous", m.tensor(331, 331, low=-40, high=50), rows, correction=1)
+        yield m.case("large", m.repeated(2, 65_601), [1], correction=1)
     yield m.case("zero-size", m.tensor(0, 5), [1])
 
 
@@ -308,9 +324,10 @@ def _at_zero(dims: tuple[Any, ...]) -> tuple[Any, ...]:
 _DIM = "reduced(self, dim, keepdim)"
 
 OPERATORS: list[Operator] = [
-    op("sum", (*dt.FLOATS, "int32", "int64", "bool"), "()", "summed(self, dtype)", _whole(), _SUM,
+    op("sum", (*dt.FLOATS, "int32", "int64", "bool"), "()", "summed(self, dtype)", _narrowed(_whole()), _SUM,
        magnitude=absolutely("aten::sum")),
-    op("sum.dim_IntList", (*dt.FLOATS, "int32", "int64", "bool"), _DIM, "summed(self, dtype)", _over_dims(), _SUM,
+    op("sum.dim_IntList", (*dt.FLOATS, "int32", "int64", "bool"), _DIM, "summed(self, dtype)",
+       _narrowed(_over_dims(), [1]), _SUM,
        magnitude=absolutely("aten::sum.dim_IntList")),
     op("mean", dt.FLOATS, "()", "self.dtype", _means(_whole(empty=False)), _SUM,
        magnitude=absolutely("aten::mean")),

@@ -21,6 +21,8 @@ def _copies(m: Maker) -> Iterator[Case]:
             kind = "contiguous" if to == source == "contiguous" else "strided"
             yield m.case(kind, m.tensor(5, 7, 9, layout=to), m.tensor(5, 7, 9, layout=source), model="llama")
     yield m.case("broadcast", m.tensor(5, 7, 9), m.tensor(7, 1), model="llama")
+    for shape in ((5, 1, 9), (5, 7, 1), (1, 7, 9), (1, 1, 9), (1, 1, 1), (7, 9)):
+        yield m.case("broadcast", m.tensor(5, 7, 9), m.tensor(*shape))
     yield m.case("0-dim", m.tensor(3, 5), m.tensor())
     yield m.case("zero-size", m.tensor(0, 5), m.tensor(0, 5))
     if m.dtype in ("float32", "bfloat16"):
@@ -137,6 +139,8 @@ def _pads(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 3, 5), [-1, -3, 0, 2, 1, 5], 1)
     yield m.case("contiguous", m.tensor(2, 1, 3, 2, 2, 3, 2), [1, 0, 2, 1, 0, 1, 1, 0, 0, 2], 1)
     yield m.case("contiguous", m.tensor(2), [0, 1], 1)
+    for shape in ((5, 1), (1, 5), (3, 1, 1), (1, 3, 1)):
+        yield m.case("contiguous", m.tensor(*shape), [1, 3, 2, 1], 1)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(257, 255), [3, 1, 0, 2], -0.375)
     yield m.case("strided", m.tensor(5, 7, layout="transposed"), [2, 1], 0)

@@ -19,6 +19,7 @@ _SOFTMAX = accumulated(32, "the exponent's argument is rounded once; the sum is 
 _LOG = accumulated(16, "a difference of a logit, the maximum and a logarithm")
 _EXTREME = (90.0, -90.0, 12.0, 1000.0, -1000.0, 30_000.0, -30_000.0)  # exp overflows, the quotient does not
 _BACKWARD = accumulated(32, "a blocked sum over the row")
+_HIDDEN = 60_000  # magnitude of a mask from which on a key is hidden: below the least of float16
 
 
 def _rows(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
@@ -37,9 +38,17 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
         yield "large", m.repeated(4133, 2, low=-1, high=1), 0, ""
 
 
+def _nearly_equal(m: Maker) -> Array:
+    """Rows of large numbers that are equal, or nearly, so that an added logarithm would be lost."""
+    large = {"float16": 3e4, "float32": 1e7, "float64": 1e15}.get(m.dtype, 1e30)
+    step = 1.0 if m.dtype in ("float32", "float64") else 0.0
+    return m.values([[large] * 17, [large - step * (k % 5) for k in range(17)], [-large] * 17])
+
+
 def _forward(m: Maker) -> Iterator[Case]:
     for kind, logits, dim, model in _rows(m):
         yield m.case(kind, logits, dim, False, model=model)
+    yield m.case("special", _nearly_equal(m), -1, False)
     inf = float("inf")
     masked = [[0.5, -inf, 1.0, -inf], [-inf, -inf, -inf, 2.0], [float("nan"), 1, 2, 3], [inf, 0, 1, 2],
               [-inf, -inf, -inf, -inf]]  # fmt: skip
@@ -78,7 +87,10 @@ def _softmax_size(self: torch.Tensor, dim: int, half_to_float: bool = False, dty
 def _log_size(self: torch.Tensor, dim: int, half_to_float: bool) -> Any:
     import torch
 
-    return self.abs() + (torch.logsumexp(self.abs(), dim, keepdim=True) if self.numel() and self.dim() else 0)
+    if not self.numel() or not self.dim():
+        return self.abs()
+    distance = self - self.amax(dim, keepdim=True)  # exact, or rounded once
+    return distance.abs() + 1 + torch.logsumexp(distance, dim, keepdim=True)
 
 
 def _softmax_gradient(grad_output: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: Any) -> Any:
@@ -118,6 +130,14 @@ def _attention(m: Maker) -> Iterator[Case]:
         m.tensor(1, 2, n, 16, low=-12, high=14) for n in (7, 200, 200)
     ]  # scores that halves round by tenths
     yield m.case("special", *many, 0.0, False)
+    for width in (64, 128):  # heads of models, and keys that fill no tile
+        yield m.case(
+            "large", *(m.tensor(1, 2, n, width, low=-0.9, high=1) for n in (5, 131, 131)), 0.0, False
+        )
+    query, *rest = m.tensor(1, 2, 5, 8), *(m.tensor(1, 2, 140, 8) for _ in range(2))
+    least = np.zeros((5, 140))  # tiles of keys that the lowest number hides
+    least[:3, :130], least[3:, 64:] = [float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).min)] * 2
+    yield m.case("special", query, *rest, 0.0, False, attn_mask=m.values(least))
     if m.dtype == "float32":
         query, *rest = m.tensor(1, 1, 3, 20), *(m.repeated(1, 1, 4133, 20) for _ in range(2))
         yield m.case("large", query, *rest, 0.0, False)
@@ -162,9 +182,13 @@ def _attention_size(query: Any, key: Any, value: Any, dropout_p: float, is_causa
 
 
 def _sizes(query: Any, key: Any, mask: Any, scale: Any) -> tuple[Any, Any, float]:
+    import torch
+
     factor = scale or query.shape[-1] ** -0.5
     size = query.abs() @ key.abs().transpose(-1, -2) * abs(factor)
-    return (size + mask.abs().nan_to_num(posinf=0) if mask is not None else size), mask, factor
+    if mask is not None:  # what hides a key adds nothing
+        size = size + torch.where(mask.abs() < _HIDDEN, mask.abs(), 0)
+    return size, mask, factor
 
 
 def _attention_gradients(m: Maker) -> Iterator[Case]:

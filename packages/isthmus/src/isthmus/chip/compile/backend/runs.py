@@ -32,7 +32,6 @@ _library = torch.library.Library(NAMESPACE, "DEF")
 _logger = logging.getLogger("isthmus")
 _defined: dict[str, OpOverload] = {}
 _kept: list[Any] = []  # functions whose addresses the dispatcher holds
-_MOST_OPERANDS = 60
 # Eager calls of these use numbers in float32 with halves; others convert them to the halves' dtype.
 _WIDE_NUMBERS = ("mul.", "div.", "pow.", "addcmul", "addcdiv", "lerp", "leaky_relu", "threshold_backward")
 
@@ -45,7 +44,9 @@ def fuse_pointwise(graph: GraphModule) -> None:
     steps = {node: step for node in graph.graph.nodes if (step := _step(node)) is not None}
     found = [_Group(members, steps) for members in groups_of(graph.graph, steps.keys(), _shape)]
     found = [
-        group for group in found if group.steps >= generator.shortest and group.operands <= _MOST_OPERANDS
+        group
+        for group in found
+        if group.steps >= generator.shortest and group.operands <= generator.most_operands
     ]
     new = {group.name: group for group in found if group.name not in _defined}
     runs = {group.run.name: group.run for group in new.values()}
@@ -269,7 +270,7 @@ def _define(group: _Group, kernel: Kernel) -> OpOverload:
     results = ", ".join(["Tensor"] * len(group.outputs))
     _library.define(f"{group.name}({parameters}) -> ({results})")
     _library.impl(group.name, group.composite, "CompositeExplicitAutograd")
-    address, handle = kernel.function, 0
+    address, handle = kernel.function, kernel.handle
     if not isinstance(address, int):
         function = import_tvm_ffi().convert(address)
         _kept.append(function)

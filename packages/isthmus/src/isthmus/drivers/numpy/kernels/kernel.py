@@ -4,13 +4,17 @@ Half precision arrives as float32, and results are rounded once, when they are s
 functions use float64: NumPy sums pairwise only along the fastest axis, and its float32 functions err by several ulp.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from isthmus import opset
 from isthmus.opset.dtypes import ALL
+from isthmus.opset.errors import ONE_DTYPE
+from isthmus.opset.indices import INDICES, Index, indexed_size
 from isthmus.opset.library import Context, Library
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -67,10 +71,54 @@ def operator(
                 results = function(*map(wide, given), **extra)
                 store(outputs, results if isinstance(results, tuple) else [results])
 
-        library.operator(*names, dtypes=ALL, strided=True, in_place=True)(kernel)
+        _add(names, kernel)
         return function
 
     return register
+
+
+def _add(names: Sequence[str], kernel: Function) -> None:
+    """Register a kernel, behind a check of arguments for which no result is right."""
+    for name in names:
+        checks = name in INDICES or name in ONE_DTYPE
+        checked = _checking(name, kernel) if checks else kernel
+        library.operator(name, dtypes=ALL, strided=True, in_place=True)(checked)
+
+
+def _checking(name: str, kernel: Function) -> Function:
+    """Return a kernel that raises IndexError for an index out of range, and TypeError for products of two dtypes.
+
+    NumPy counts negative indices from the end, and promotes.
+    """
+    schema = opset.schema_of(name)
+    names = [each.name for each in (*schema.inputs, *schema.outputs)]
+
+    @functools.wraps(kernel)
+    def checked(*arguments: Any, **context: Context) -> None:
+        given = dict(zip(names, arguments, strict=True))
+        if name in INDICES:
+            _check_indices(INDICES[name], given)
+        elif given[ONE_DTYPE[name]].dtype != given["self"].dtype:
+            other = ONE_DTYPE[name]
+            raise TypeError(f"{other} is {given[other].dtype}, expected {given['self'].dtype} as self")
+        kernel(*arguments, **context)
+
+    return checked
+
+
+def _check_indices(rule: Index, given: dict[str, Any]) -> None:
+    value = given[rule.argument]
+    for i, index in enumerate(value if isinstance(value, list) else [value]):
+        if index is None or index.dtype.kind != "i" or not index.size:
+            continue
+        size = indexed_size(rule, i, given)
+        wrong = (index < (-size if rule.negative else 0)) | (index >= size)
+        if rule.ignored:
+            wrong &= index != given[rule.ignored]
+        if wrong.any():
+            raise IndexError(
+                f"{rule.argument}: index {index[wrong].flat[0]} is out of range for a size of {size}"
+            )
 
 
 def _converted(arguments: Sequence[Any], out: Array, numbers: str) -> list[Any]:
@@ -112,7 +160,7 @@ def writes(*names: str) -> Callable[[Function], Function]:
 
     def register(function: Function) -> Function:
         quiet = np.errstate(all="ignore")(function)
-        library.operator(*names, dtypes=ALL, strided=True, in_place=True)(quiet)
+        _add(names, quiet)
         return function
 
     return register

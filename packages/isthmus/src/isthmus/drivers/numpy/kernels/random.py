@@ -16,7 +16,9 @@ def draws(context: Context) -> np.random.Generator:
 
 @writes("aten::uniform_")
 def uniform(x: Array, low: float, high: float, context: Context) -> None:
-    x[...] = low + (high - low) * draws(context).random(x.shape)
+    drawn = np.asarray(low + (high - low) * draws(context).random(x.shape)).astype(x.dtype)
+    # Rounding reaches the upper bound, which is excluded.
+    x[...] = np.where(drawn >= high, np.asarray(low, x.dtype), drawn)
 
 
 @writes("aten::normal_")
@@ -26,6 +28,8 @@ def normal(x: Array, center: float, std: float, context: Context) -> None:
 
 @writes("aten::bernoulli_.float")
 def bernoulli_(x: Array, p: Any, context: Context) -> None:
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_: p is {p}, expected from 0 to 1")
     x[...] = draws(context).random(x.shape) < p
 
 

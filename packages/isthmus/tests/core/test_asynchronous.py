@@ -1,0 +1,99 @@
+"""ISTHMUS_HOST_ASYNC=1: kernels, copies and fills of the host and numpy chips run later, as on a real chip."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers import children
+
+HOST = {"ISTHMUS_DRIVER": "host", "ISTHMUS_HOST_MEMORY": "1GiB", "OMP_NUM_THREADS": "1"}
+MODE = {**HOST, "ISTHMUS_HOST_ASYNC": "1"}
+TRAIN = """
+import torch
+from torch import nn
+
+def train(device):
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.GELU(), nn.Dropout(0.0), nn.Linear(64, 8)).to(device)
+    optimizer = torch.optim.AdamW(net.parameters())
+    torch.manual_seed(2)
+    data, labels = torch.randn(16, 32).to(device), torch.arange(16).remainder(8).to(device)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(data), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses).cpu()
+"""
+
+
+def test_a_launched_kernel_is_not_a_finished_one():
+    printed = children.output(
+        """
+        import torch
+        x = torch.randn(700, 700, device="chip")
+        torch.chip.synchronize()
+        y = x @ x
+        print(torch.chip.current_stream().query())
+        torch.chip.synchronize()
+        print(torch.chip.current_stream().query(), torch.equal(y.cpu(), x.cpu() @ x.cpu()))
+        fresh = torch.empty(4, device="chip")  # what an earlier tensor left is overwritten
+        print(fresh.isnan().all().item())
+        """,
+        **MODE,
+    )
+    assert printed.split() == ["False", "True", "True", "True"]
+
+
+def test_a_failure_is_thrown_by_the_next_wait():
+    printed = children.output(
+        """
+        import torch
+        x = torch.zeros(3, device="chip")
+        index = torch.tensor([5], device="chip")
+        y = x.index_select(0, index)  # nothing is known of the index yet
+        z = y + 1
+        try:
+            torch.chip.synchronize()
+        except IndexError as error:
+            print("out of range" in str(error))
+        print((x + 1).tolist())
+        """,
+        **MODE,
+    )
+    assert printed.splitlines() == ["True", "[1.0, 1.0, 1.0]"]
+
+
+@pytest.mark.parametrize("driver", ["host", "numpy"])
+def test_a_training_is_that_of_the_chip_that_waits(driver):
+    script = TRAIN + "print(train('chip').tolist())"
+    waits, later = (children.output(script, **{**mode, "ISTHMUS_DRIVER": driver}) for mode in (HOST, MODE))
+    assert waits == later != ""
+    if driver == "host":
+        assert children.output(TRAIN + "print(torch.equal(train('chip'), train('cpu')))", **MODE) == "True"
+
+
+def test_a_receiver_that_has_allocated_nothing_reads_what_it_got():
+    printed = children.output(
+        """
+        import torch
+        import torch.multiprocessing as mp
+
+        def read(inbox, outbox):
+            outbox.put(inbox.get(timeout=60).tolist())
+
+        if __name__ == "__main__":
+            context = mp.get_context("fork")
+            inbox, outbox = context.Queue(), context.Queue()
+            child = context.Process(target=read, args=(inbox, outbox))
+            child.start()  # before the first use of the chip
+            tensor = torch.arange(4.0, device="chip") + 1
+            inbox.put(tensor)
+            print(outbox.get(timeout=60))
+            child.join()
+        """,
+        **MODE,
+    )
+    assert printed == "[1.0, 2.0, 3.0, 4.0]"

@@ -1,0 +1,1 @@
+"""Frameworks and popular programs, unmodified, under ``isthmus run``: ``make frameworks``."""
