@@ -77,8 +77,8 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
   history::Stack stack;
   if (history::is_on()) stack = history::stack_for(history::Action::kSegmentAllocate);
   // No other thread may map or unmap at the addresses of an expandable segment's growth.
-  std::unique_lock<std::mutex> one_at_a_time(reclaim_, std::defer_lock);
-  if (context_.options.expandable) one_at_a_time.lock();
+  std::unique_lock<std::mutex> one_at_a_time;
+  if (context_.options.expandable) one_at_a_time = lock_reclaim();
   Policy* policy;
   Growth growth;
   {
@@ -209,8 +209,15 @@ void DeviceMemory::release_unkept() noexcept {
   }
 }
 
+// The owner waits for streams, whose functions may need Python's lock: no thread waits for the owner with it.
+std::unique_lock<std::mutex> DeviceMemory::lock_reclaim() {
+  std::unique_lock<std::mutex> lock(reclaim_, std::try_to_lock);
+  if (!lock.owns_lock()) without_gil([&] { lock.lock(); });
+  return lock;
+}
+
 void DeviceMemory::collect_finished(bool wait) {
-  std::lock_guard<std::mutex> one_at_a_time(reclaim_);
+  const std::unique_lock<std::mutex> one_at_a_time = lock_reclaim();
   std::deque<Waiting> waiting;
   {
     std::lock_guard<SpinLock> guard(lock_);
@@ -241,7 +248,7 @@ void DeviceMemory::collect_finished(bool wait) {
 void DeviceMemory::release_ranges(size_t need, Pools pools) {
   history::Stack stack;
   if (history::is_on()) stack = history::stack_for(history::Action::kSegmentFree);
-  std::lock_guard<std::mutex> one_at_a_time(reclaim_);
+  const std::unique_lock<std::mutex> one_at_a_time = lock_reclaim();
   std::vector<std::pair<Policy*, Range>> ranges;
   {
     std::lock_guard<SpinLock> guard(lock_);
@@ -288,7 +295,7 @@ bool DeviceMemory::includes(Pools pools, int64_t pool) const {
 }
 
 void DeviceMemory::drop_empty_pools() {
-  std::lock_guard<std::mutex> one_at_a_time(reclaim_);  // a thread that frees ranges needs their policies
+  const std::unique_lock<std::mutex> one_at_a_time = lock_reclaim();  // a thread that frees ranges needs their policies
   std::lock_guard<SpinLock> guard(lock_);
   for (auto it = pools_.begin(); it != pools_.end();) {
     bool is_empty = it->second.users == 0;

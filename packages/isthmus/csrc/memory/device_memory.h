@@ -157,6 +157,7 @@ class DeviceMemory {
   void release_recorded(Block* block) noexcept;
   bool release_after_capture(Block* block, const std::vector<c10::Stream>& streams) noexcept;
   void release_unkept() noexcept;
+  std::unique_lock<std::mutex> lock_reclaim();
   void collect_finished(bool wait);
   enum class Pools : uint8_t { kAll, kNotOpen, kClosed };  // kClosed: only pools that no thread can use
   void release_ranges(size_t need, Pools pools = Pools::kAll);

@@ -97,3 +97,24 @@ def test_a_receiver_that_has_allocated_nothing_reads_what_it_got():
         **MODE,
     )
     assert printed == "[1.0, 2.0, 3.0, 4.0]"
+
+
+def test_two_threads_that_free_memory_do_not_wait_for_each_other():
+    printed = children.output(
+        """
+        import faulthandler, threading
+        import torch
+        faulthandler.dump_traceback_later(60, exit=True)
+        x = torch.randn(700, 700, device="chip")
+        for _ in range(20):
+            y = x @ x
+            large = torch.empty(30 << 20, device="chip")
+            del large  # the first thread waits for the kernels, the second for the first
+            threads = [threading.Thread(target=torch.chip.empty_cache) for _ in range(2)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+        print(torch.equal(y, x @ x))
+        """,
+        **MODE,
+    )
+    assert printed == "True"

@@ -29,9 +29,9 @@ def work(seed):
     choose, held = random.Random(seed), []
     side = torch.chip.Stream()
     for turn in range(150):
-        if choose.random() < 0.6:
-            size = choose.choice(sizes) + choose.randrange(99)
-            try:
+        try:
+            if choose.random() < 0.6:
+                size = choose.choice(sizes) + choose.randrange(99)
                 tensor = torch.full((size,), seed, dtype=torch.uint8, device="chip")
                 if choose.random() < 0.3:
                     with torch.chip.stream(side):
@@ -42,12 +42,12 @@ def work(seed):
                     side.synchronize()
                     held.append(copy)
                 held.append(tensor)
-            except torch.OutOfMemoryError:
-                held.clear()
-        elif held:
-            tensor = held.pop(choose.randrange(len(held)))
-            if not bool((tensor == seed).all()):
-                failures.append(seed)
+            elif held:
+                tensor = held.pop(choose.randrange(len(held)))
+                if not bool((tensor == seed).all()):
+                    failures.append(seed)
+        except torch.OutOfMemoryError:
+            held.clear()
         if turn % 50 == 49:
             _C.memory_step()
             torch.chip.empty_cache()
