@@ -106,9 +106,10 @@ def test_two_threads_that_free_memory_do_not_wait_for_each_other():
         import torch
         faulthandler.dump_traceback_later(60, exit=True)
         x = torch.randn(700, 700, device="chip")
-        for _ in range(20):
-            y = x @ x
+        for _ in range(5):
             large = torch.empty(30 << 20, device="chip")
+            for _ in range(10):
+                y = x @ x
             del large  # the first thread waits for the kernels, the second for the first
             threads = [threading.Thread(target=torch.chip.empty_cache) for _ in range(2)]
             [thread.start() for thread in threads]
