@@ -295,7 +295,8 @@ bool DeviceMemory::includes(Pools pools, int64_t pool) const {
 }
 
 void DeviceMemory::drop_empty_pools() {
-  const std::unique_lock<std::mutex> one_at_a_time = lock_reclaim();  // a thread that frees ranges needs their policies
+  const std::unique_lock<std::mutex> one_at_a_time =
+      lock_reclaim();  // a thread that frees ranges needs their policies
   std::lock_guard<SpinLock> guard(lock_);
   for (auto it = pools_.begin(); it != pools_.end();) {
     bool is_empty = it->second.users == 0;
