@@ -275,7 +275,8 @@ typedef struct isthmus_driver {
   /* [M] Waits until all work enqueued so far is done; returns its first failure.
    * acl: aclrtSynchronizeStream. cuda: cudaStreamSynchronize. */
   isthmus_status (*stream_synchronize)(isthmus_stream stream);
-  /* [M] ISTHMUS_OK when idle, ISTHMUS_NOT_READY when not. acl: aclrtStreamQuery. cuda: cudaStreamQuery. */
+  /* [M] ISTHMUS_OK when idle, ISTHMUS_NOT_READY when not. When idle it may return, in place of a synchronization,
+   * the first failure; whether that is then returned again is open. acl: aclrtStreamQuery. cuda: cudaStreamQuery. */
   isthmus_status (*stream_query)(isthmus_stream stream);
   /* [M] Later work of the stream waits for the work captured by the event's last record. An event that was
    * never recorded does not delay it. The event may be of another device. The calling thread does not wait.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from isthmus.conformance.cases import Case, Tensor
 from isthmus.conformance.executor import Outcome
 from isthmus.conformance.generate import golden_cases
 from isthmus.conformance.invalid import invalid_calls
+from isthmus.drivers.driver import Driver
+from isthmus.drivers.interface import Status
 from isthmus.opset import operators, schema_of
 from tests.helpers.conformance_jobs import judge_case
 
@@ -37,6 +40,7 @@ BODIES = {
     "checks": CHECKED,
     "wraps": "index = index % size if size else index",
     "clamps": "index = np.clip(index, 0, size - 1)",
+    "fails its stream": CHECKED.replace("raise IndexError('out of range')", "return driver.failures.append(1)"),
     "only checks the upper end": "if index.size and index.max() >= size: raise IndexError('out of range')",
 }
 
@@ -61,6 +65,23 @@ def test_a_kernel_that_accepts_one_fails(case: Case, tmp_path: Path, body: str) 
     outcome = outcome_of(case, tmp_path, body)
     assert outcome.status == "failed"
     assert outcome.message == "index -1 of index, whose size is 5: accepted, expected an error"
+
+
+def test_a_failure_that_a_query_returns_in_place_of_a_synchronization_counts(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+    status = Driver.status
+
+    def asked(driver: Driver, function: str, *arguments: Any) -> Status:
+        if function == "stream_query" and failures:
+            failures.pop()
+            return Status.INVALID_ARGUMENT
+        return status(driver, function, *arguments)
+
+    monkeypatch.setattr(Driver, "status", asked)
+    monkeypatch.setattr(Driver, "failures", failures, raising=False)
+    assert outcome_of(case, tmp_path, "fails its stream").message == ""
 
 
 def test_a_kernel_in_the_calling_thread_is_not_exempt(case: Case, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from isthmus.conformance.arrays import Array
 from isthmus.conformance.device import Device
 from isthmus.conformance.memory import Image
+from isthmus.drivers.driver import Driver, DriverCallError
 from isthmus.drivers.interface import Status
 
 _mprotect = ctypes.CDLL(None).mprotect
@@ -39,11 +40,21 @@ def watch(device: Device, image: Image, address: int, before: Array) -> str:
     """Compare the inputs again and again while the default stream is busy; report a change in one line, or "".
 
     A change that is undone between two reads is not seen.
+
+    Raises:
+        DriverCallError: the work failed, and the query says so in place of a synchronization.
     """
     inputs = slice(image.inputs.start, image.inputs.stop)
     during = before.copy()
-    while image.inputs and device.driver.status("stream_query", 0) == Status.NOT_READY:
+    while image.inputs and _busy(device.driver):
         device.read_into(during[inputs], address + inputs.start)
         if not np.array_equal(during[inputs], before[inputs]):
             return f"{image.describe_intrusion(before, during)} (during the call)"
     return ""
+
+
+def _busy(driver: Driver) -> bool:
+    status = driver.status("stream_query", 0)
+    if status not in (Status.OK, Status.NOT_READY):
+        raise DriverCallError("stream_query", status, driver.last_error())
+    return status == Status.NOT_READY
