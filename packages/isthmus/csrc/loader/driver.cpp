@@ -83,9 +83,14 @@ bool present(const isthmus_driver& table, const Member& member) {
 }
 
 void check_mandatory(const isthmus_driver& table, const std::string& driver) {
+  std::vector<std::string> absent;
   for (const Member& member : kMandatory)
-    if (!present(table, member))
-      throw Refused(driver + " lacks the mandatory function " + member.name + "; see driver.h.");
+    if (!present(table, member)) absent.push_back(member.name);
+  if (absent.empty()) return;
+  std::string names = absent[0];
+  for (size_t i = 1; i < absent.size(); ++i) names += ", " + absent[i];
+  throw Refused(driver + " lacks the mandatory function" + (absent.size() > 1 ? "s " : " ") + names +
+                "; see driver.h.");
 }
 
 void check_groups(const isthmus_driver& table, const std::string& driver) {

@@ -23,7 +23,8 @@ def test_an_outside_driver_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ("table.stream_create = 0;", "lacks the mandatory function stream_create"),
+        ("table.stream_create = 0;", "lacks the mandatory function stream_create; "),
+        ("table.copy = 0; table.event_record = 0;", "lacks the mandatory functions copy, event_record; "),
         ("table.version = 2u << 16;", "implements interface version 2.0"),
         ("table.struct_size = 64;", "lacks the mandatory function"),
         (
