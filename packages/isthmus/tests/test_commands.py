@@ -127,6 +127,18 @@ def test_doctor_does_not_trust_a_wrong_result(monkeypatch):
     assert finding.state == "fail" and "results of this chip are wrong" in finding.remedy
 
 
+def test_doctor_says_what_a_chip_without_a_kernel_needs(monkeypatch):
+    def refuse(first, second):
+        if first.is_cpu:
+            return first, second
+        raise NotImplementedError("aten::mm has no route on driver pico")
+
+    monkeypatch.setattr(chip, "_product", refuse)
+    records = [record["finding"] for record in chip.torch_records() if "finding" in record]
+    (finding,) = [finding for finding in records if finding.subject == "computation"]
+    assert finding.state == "fail" and "`fallback = true`" in finding.remedy
+
+
 def test_a_failing_check_does_not_hide_the_others(monkeypatch):
     def broken(*_):
         raise RuntimeError("first line\nsecond line")

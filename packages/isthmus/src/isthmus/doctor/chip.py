@@ -234,9 +234,15 @@ def _computation() -> Iterator[Finding]:
         return
     generator = torch.Generator().manual_seed(0)
     first, second = (torch.randn(64, 64, generator=generator) for _ in range(2))
-    expected, found = _product(first, second), _product(first.to(device), second.to(device))
-    error = max((a - b.cpu()).abs().max().item() for a, b in zip(expected, found, strict=True))
     what = "64 x 64 product and its gradient"
+    expected = _product(first, second)
+    try:
+        found = _product(first.to(device), second.to(device))
+    except NotImplementedError as missing:
+        remedy = "write this kernel, or let the CPU compute what has none: `fallback = true` in the driver.toml"
+        yield fail("computation", f"{what}: {describe(missing)}", remedy)
+        return
+    error = max((a - b.cpu()).abs().max().item() for a, b in zip(expected, found, strict=True))
     if error == 0:
         yield ok("computation", f"{what}: equal to the CPU's, bit for bit")
     elif error < 1e-3:
