@@ -108,6 +108,18 @@ def test_an_operator_states_its_semantics() -> None:
     assert " * indices: -size of self to size of self - 1; others are errors " in found
 
 
+@pytest.mark.parametrize(
+    ("operator", "stated"),
+    [
+        ("aten::bernoulli_.float", "p: 0 to 1; others are errors"),
+        ("aten::mm", "mat2 of another dtype is an error"),
+        ("aten::amax", "nothing to reduce is an error"),
+    ],
+)
+def test_an_operator_states_which_calls_are_errors(operator: str, stated: str) -> None:
+    assert stated in header.opset().split(f"/* {operator}(")[1].partition("*/")[0]
+
+
 def test_writing_the_header_needs_no_torch() -> None:
     program = "import sys; sys.modules['torch'] = None; from isthmus.opset import header; header.opset()"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

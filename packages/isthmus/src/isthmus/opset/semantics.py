@@ -5,6 +5,7 @@ Only what the general rules of ``isthmus_ops.h`` and an operator's shape, dtype 
 
 from collections.abc import Iterator
 
+from isthmus.opset.errors import NOT_EMPTY, ONE_DTYPE, PROBABILITIES
 from isthmus.opset.indices import INDICES
 from isthmus.opset.operator import ONLY_NAN, Operator
 from isthmus.opset.schema import Schema
@@ -72,12 +73,12 @@ SEMANTICS: dict[str, str] = {
     "aten::mean.dim": "NaN of nothing; an empty dim is all dimensions",
     "aten::var": "sum of squared differences / max(0, count - correction)",
     "aten::linalg_vector_norm": "ord 0 counts nonzeros, infinity is the largest absolute value; 0 of nothing",
-    "aten::amax": "NaN if any is NaN; no reduced dimension is empty",
-    "aten::amin": "NaN if any is NaN; no reduced dimension is empty",
-    "aten::max": "NaN if any is NaN; no reduced dimension is empty",
-    "aten::min": "NaN if any is NaN; no reduced dimension is empty",
-    "aten::max.dim": f"{_FIRST}; the dimension is not empty",
-    "aten::min.dim": f"{_FIRST}; the dimension is not empty",
+    "aten::amax": "NaN if any is NaN",
+    "aten::amin": "NaN if any is NaN",
+    "aten::max": "NaN if any is NaN",
+    "aten::min": "NaN if any is NaN",
+    "aten::max.dim": _FIRST,
+    "aten::min.dim": _FIRST,
     "aten::argmax": _FIRST,
     "aten::argmin": _FIRST,
     "aten::sort": f"{_LARGEST}; the order of equal elements is open",
@@ -143,6 +144,12 @@ def _particular(operator: Operator, schema: Schema) -> Iterator[str]:
         least = f"-size of {rule.of}" if rule.negative else "0"
         ignored = f", or {rule.ignored}" if rule.ignored else ""
         yield f"{rule.argument}: {least} to size of {rule.of} - 1{ignored}; others are errors"
+    if probability := PROBABILITIES.get(operator.name):
+        yield f"{probability}: 0 to 1; others are errors"
+    if other := ONE_DTYPE.get(operator.name):
+        yield f"{other} of another dtype is an error"
+    if operator.name in NOT_EMPTY:
+        yield "nothing to reduce is an error"
     if operator.rounds_numbers:
         yield "numbers are rounded to the tensors' dtype first"
     if not operator.strided:
