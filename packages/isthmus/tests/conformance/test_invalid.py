@@ -40,7 +40,9 @@ BODIES = {
     "checks": CHECKED,
     "wraps": "index = index % size if size else index",
     "clamps": "index = np.clip(index, 0, size - 1)",
-    "fails its stream": CHECKED.replace("raise IndexError('out of range')", "return driver.failures.append(1)"),
+    "fails its stream": CHECKED.replace(
+        "raise IndexError('out of range')", "return driver.failures.append(1)"
+    ),
     "only checks the upper end": "if index.size and index.max() >= size: raise IndexError('out of range')",
 }
 

@@ -239,7 +239,9 @@ def _computation() -> Iterator[Finding]:
     try:
         found = _product(first.to(device), second.to(device))
     except NotImplementedError as missing:
-        remedy = "write this kernel, or let the CPU compute what has none: `fallback = true` in the driver.toml"
+        remedy = (
+            "write this kernel, or let the CPU compute what has none: `fallback = true` in the driver.toml"
+        )
         yield fail("computation", f"{what}: {describe(missing)}", remedy)
         return
     error = max((a - b.cpu()).abs().max().item() for a, b in zip(expected, found, strict=True))
