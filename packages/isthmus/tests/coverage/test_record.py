@@ -87,7 +87,11 @@ def test_what_a_chip_lacks_is_listed_with_route_dtypes_shapes_and_reason(tmp_pat
     head, *rows, total, lacking, guessed = ops(tmp_path).splitlines()
     assert head.split("\t") == ["operator", "calls", "route", "dtypes", "shapes", "reason"]
     table = {tuple(row.split("\t")[:3:2]): row.split("\t")[1:] for row in rows}
-    assert table["aten::add.Tensor", "fallback"][2:] == ["bfloat16", "2x4 2x4 2x4", "no kernel takes bfloat16"]
+    assert table["aten::add.Tensor", "fallback"][2:] == [
+        "bfloat16",
+        "2x4 2x4 2x4",
+        "no kernel takes bfloat16",
+    ]
     assert ("aten::add.Tensor", "kernel") not in table
     parts = table["aten::addmm", "decomposition"][-1]
     assert "aten::mm" in parts
