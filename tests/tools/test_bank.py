@@ -77,3 +77,10 @@ def test_a_wrong_result_ends_in_one_line(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "none.json" in result.output
     assert len(result.output.strip().splitlines()) == 1
+
+
+def test_a_page_outside_docs_is_refused_in_one_line_before_the_run(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["--page", str(tmp_path / "page.md")])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"isthmus: --page {tmp_path / 'page.md'}: expected a file in ")
+    assert len(result.output.strip().splitlines()) == 1

@@ -16,7 +16,7 @@ from isthmus_common.exits import fail
 from isthmus_common.files import write_file
 from isthmus_common.progress import Bar, say
 from tools.mutation.bank import REPORTS, Report
-from tools.mutation.bank.page import write_pages
+from tools.mutation.bank.page import chinese_page, write_pages
 from tools.mutation.run import MutationError, Runner, Selection
 from tools.mutation.score import Result
 
@@ -28,7 +28,9 @@ def main(
     match: Annotated[str, typer.Argument(help="Only threads that contain this text.")] = "",
     golden: Annotated[Path | None, typer.Option(help="Folder of golden data (default: the cache).")] = None,
     output: Annotated[Path | None, typer.Option(help="JSON file of the result.")] = None,
-    page: Annotated[Path | None, typer.Option(help="Page to write, and its Chinese one in docs/zh.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Page in docs to write, and its Chinese one in docs/zh.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the page of this result; plant nothing.")] = None,
     jobs: Annotated[int, typer.Option(help="Number of processes.", min=1)] = 2,
 ) -> None:
@@ -37,6 +39,8 @@ def main(
     Exits with 0 if the suite detects all, with 1 if it misses one, and with 2 on invalid input.
     """
     try:
+        if page:
+            chinese_page(page)  # fail before the long run
         row = json.loads(report.read_text()) if report else _run(match, golden, jobs)
     except (GoldenError, MutationError, OSError, ValueError) as error:
         raise fail(error, 2) from None

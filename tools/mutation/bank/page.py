@@ -27,9 +27,22 @@ class _Row(NamedTuple):
 
 def write_pages(file: Path, result: dict[str, Any]) -> None:
     """Write the English page, and the Chinese one at the same place in docs/zh."""
-    other = _DOCS / "zh" / file.resolve().relative_to(_DOCS)
-    for page, words in ((file, WORDS["en"]), (other, WORDS["zh"])):
+    for page, words in ((file, WORDS["en"]), (chinese_page(file), WORDS["zh"])):
         write_file(page, [text(result, words).encode()])
+
+
+def chinese_page(file: Path) -> Path:
+    """Return the place of the Chinese page of an English one.
+
+    Raises:
+        ValueError: the English one is not in docs.
+    """
+    place = file.resolve()
+    if not place.is_relative_to(_DOCS):
+        raise ValueError(
+            f"--page {file}: expected a file in {_DOCS}; the Chinese page goes to the same place in zh"
+        )
+    return _DOCS / "zh" / place.relative_to(_DOCS)
 
 
 def text(result: dict[str, Any], words: Words) -> str:

@@ -1,7 +1,5 @@
 #include "dispatch/route_table.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <mutex>
 
 #include "dispatch/operator_library.h"
@@ -21,12 +19,6 @@ Notes& notes() {
   return instance;
 }
 
-bool has_composite(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
-}
-
 // The route of an overload that is not registered here.
 std::pair<Route, std::string> unregistered_route(const c10::OperatorHandle& op) {
   if (has_composite(op)) return {Route::kDecomposition, "composite of PyTorch"};
@@ -38,6 +30,12 @@ std::pair<Route, std::string> unregistered_route(const c10::OperatorHandle& op) 
 }
 
 }  // namespace
+
+bool has_composite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
 
 void note_route(const std::string& name, Route route, const std::string& reason) {
   std::lock_guard<std::mutex> lock(notes().mutex);

@@ -5,6 +5,7 @@ Megatron and needs PyTorch.
 """
 
 import json
+import os
 import sys
 from typing import Annotated, Any
 
@@ -75,10 +76,73 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 def ops(
     pattern: Annotated[str, typer.Argument(help="Only operators that match, such as 'add*'.")] = "*",
     route: Annotated[str, typer.Option(help="Only operators on this route.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    driver: Annotated[
+        str, typer.Option(help="Driver: a name, or the path of its driver.toml or library.")
+    ] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Only operators that this model calls and the chip has no kernel for, most calls first: the folder "
+            "of a Hugging Face config.json, or package.module:Class, an nn.Module or a function that returns one."
+        ),
+    ] = "",
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="Shape and dtype of an argument of the model: 1x3x224x224, 1x512:int64; repeatable.",
+        ),
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Also backward, clipping of gradients and AdamW.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the code that a config.json brings along.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON; of a model all operators, those with a kernel too.")
+    ] = False,
 ) -> None:
-    """Print the route of every ATen operator on the chip, and why."""
-    found = _routes(pattern, route)
+    """Print the route of every ATen operator on the chip, and why; or which kernels a model needs and the chip lacks.
+
+    A model is called with tensors that have no data: neither weights nor a device are needed.
+    """
+    if driver:
+        from isthmus.drivers import find
+
+        if problem := find(driver).problem:
+            raise fail(problem)
+        os.environ["ISTHMUS_DRIVER"] = driver
+    if (shapes or train or trust_remote_code) and not model:
+        raise fail("--input, --train and --trust-remote-code: of a model; give --model", 2)
+    routes = _routes(route)
+    pattern = pattern if "::" in pattern or "*" in pattern else f"aten::{pattern}"
+    if model:
+        _print_model(model, shapes or [], train, trust_remote_code, pattern, route, as_json)
+    else:
+        _print_routes(routes, pattern, route, as_json)
+
+
+def _routes(route: str) -> dict[str, tuple[str, str]]:
+    """Return the routes of the chip; exit if it is not registered, or the route of an option does not exist."""
+    import torch
+
+    chip: Any = getattr(torch, "chip", None)
+    if chip is None or not isthmus.status().registered:
+        raise fail(f"the chip is not registered: {isthmus.status().reason}")
+    if route and route not in ROUTES:
+        raise fail(f"--route {route}: no such route; there are {', '.join(ROUTES)}", 2)
+    return chip.routes()
+
+
+def _print_routes(routes: dict[str, tuple[str, str]], pattern: str, route: str, as_json: bool) -> None:
+    from isthmus.opset.names import matches
+
+    found = {
+        name: entry
+        for name, entry in sorted(routes.items())
+        if (not route or entry[0] == route) and matches(name, pattern)
+    }
     if not found:
         raise fail(
             f"{pattern}: no operator matches{f' on the route {route}' if route else ''}; `isthmus ops` lists them"
@@ -99,23 +163,28 @@ def ops(
     )
 
 
-def _routes(pattern: str, route: str) -> dict[str, tuple[str, str]]:
-    import torch
-
+def _print_model(
+    name: str, shapes: list[str], train: bool, trust_code: bool, pattern: str, route: str, as_json: bool
+) -> None:
+    from isthmus.coverage import models, record, report
     from isthmus.opset.names import matches
 
-    chip: Any = getattr(torch, "chip", None)
-    if chip is None or not isthmus.status().registered:
-        raise fail(f"the chip is not registered: {isthmus.status().reason}")
-    routes: dict[str, tuple[str, str]] = chip.routes()
-    if route and route not in ROUTES:
-        raise fail(f"--route {route}: no such route; there are {', '.join(ROUTES)}", 2)
-    pattern = pattern if "::" in pattern or "*" in pattern else f"aten::{pattern}"
-    return {
-        name: entry
-        for name, entry in sorted(routes.items())
-        if (not route or entry[0] == route) and matches(name, pattern)
-    }
+    try:
+        model = models.load(name, [models.parse_input(each) for each in shapes], trust_code)
+        made = record.record(name, model, train)
+    except models.ModelError as error:
+        raise fail(error) from None
+    found = [
+        each
+        for each in made.operators
+        if matches(each.name, pattern) and (each.route == route if route else as_json or each.is_lacking)
+    ]
+    if as_json:
+        print(json.dumps(report.to_json(made, found), indent=2))
+        return
+    if found:
+        print_table(report.HEAD, report.rows(found))
+    print("\n".join(report.summary(made)))
 
 
 def explain_megatron() -> None:

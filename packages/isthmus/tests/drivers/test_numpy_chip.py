@@ -22,6 +22,7 @@ from tests.helpers.children import output, start_module
 from tools.repository import ROOT
 
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+NEVER = re.compile(r"(?!)")
 ISTHMUS = (sys.executable, "-m", "isthmus")
 
 
@@ -167,7 +168,19 @@ def test_the_tutorial_builds_a_chip_that_trains(tmp_path: Path) -> None:
     assert sum(lines) < 300
 
 
-def check_console(body: str, folder: Path) -> None:
+@pytest.mark.full
+def test_the_page_of_conformance_shows_real_output(tmp_path: Path) -> None:
+    """Python blocks are files, named by their first line. Numbers differ with the samples and are not compared."""
+    page = (ROOT / "docs" / "chip-makers" / "conformance.md").read_text()
+    for match in BLOCK.finditer(page):
+        if match["language"] == "python":
+            (tmp_path / match["body"].partition("\n")[0].removeprefix("# ")).write_text(match["body"])
+        elif match["language"] == "console":
+            check_console(match["body"], tmp_path, ignored=re.compile(r"\d[\d.]*(?:e[+-]\d+)?"))
+
+
+def check_console(body: str, folder: Path, ignored: re.Pattern[str] = NEVER) -> None:
+    """Run the commands of a console block and compare their output, without what matches ``ignored``."""
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         result = run("bash", "-euo", "pipefail", "-c", f"({command}) 2>&1", cwd=folder)
@@ -175,5 +188,6 @@ def check_console(body: str, folder: Path) -> None:
         succeeds = "FAILED" not in expected and "NOT RUN" not in expected
         assert (result.returncode == 0) == succeeds, f"$ {command}\n{printed}"
         if expected.strip():
+            expected, printed = ignored.sub("", expected), ignored.sub("", printed)
             matches = doctest.OutputChecker().check_output(expected.expandtabs(), printed, doctest.ELLIPSIS)
             assert matches, f"$ {command}\nexpected:\n{expected}\nprinted:\n{printed[-3000:]}"

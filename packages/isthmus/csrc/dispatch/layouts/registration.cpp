@@ -57,7 +57,7 @@ class LayoutKernel final : public c10::OperatorKernel {
         arranges_(layout_operators().count(name_) > 0),
         route_(op, cpu),
         widening_(widening_of(op, cpu == DispatchKey::SparseCPU || cpu == DispatchKey::SparseCsrCPU)) {
-    if (!op.hasKernelForDispatchKey(DispatchKey::CPU))
+    if (!op.hasKernelForDispatchKey(DispatchKey::CPU) && !has_composite(op))
       note_route(name_, route(), "CPU's kernel for " + std::string(toString(cpu)));
   }
 
