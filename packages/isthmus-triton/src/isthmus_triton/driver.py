@@ -1,0 +1,245 @@
+"""The driver that Triton finds: launches kernels on CPU tensors and on the host chip's."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+
+from isthmus_triton import build, kernel
+from isthmus_triton.analysis import Sharing
+
+# Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
+_FORMATS = {
+    **dict.fromkeys(("i1", "i8", "i16", "i32", "i64"), "q"),
+    **dict.fromkeys(("u1", "u8", "u16", "u32", "u64"), "Q"),
+    **dict.fromkeys(("fp16", "bf16", "fp32", "f16", "f32"), "f4x"),
+    **dict.fromkeys(("fp64", "f64"), "d"),
+}
+
+
+def _load(binary: bytes) -> Any:
+    """The ``launch`` of a library."""
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(binary)
+        file.flush()
+        library = ctypes.CDLL(file.name)
+    library.launch.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p]
+    library.launch.restype = None
+    return library.launch
+
+
+class _Utilities:
+    """What Triton asks about devices, and how it loads a library."""
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        """The CPU's, with a GPU's names."""
+        return {
+            "max_shared_mem": 1 << 62,
+            "max_num_regs": 1 << 16,
+            "multiprocessor_count": os.cpu_count() or 1,
+            "warpSize": 1,
+            "mem_clock_rate": 0,
+            "mem_bus_width": 0,
+            "sm_clock_rate": 0,
+        }
+
+    def load_binary(
+        self, name: str, binary: bytes, shared: int, device: int
+    ) -> tuple[Any, Any, int, int, int]:
+        """Return library, function, registers, spills, and the most threads."""
+        launch = _load(binary)
+        return launch, launch, 0, 0, 1 << 30
+
+
+class Launcher:
+    """Launches of one compiled kernel.
+
+    Args:
+        source: the kernel and its signature.
+        metadata: what the compiler noted.
+    """
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
+        names = list(source.signature)
+        constants = {
+            key if isinstance(key, tuple) else (names.index(key),) for key in getattr(source, "constants", {})
+        }
+        self._parameters = list(_parameters(source.signature.values(), constants))
+        self._struct = struct.Struct("".join(form for _, form in self._parameters))
+        self._variants: dict[Sharing, Any] = {}
+
+    def __call__(
+        self, x: int, y: int, z: int, stream: int, function: Any, packed: Any, launch_metadata: Any, enter: Any,
+        exit: Any, *arguments: Any,
+    ) -> None:  # fmt: skip
+        """Run the programs of a grid once the devices' streams have drained."""
+        values, pointers = [], []
+        for path, form in self._parameters:
+            value: Any = arguments
+            for index in path:
+                value = value[index]
+            if form == "P":
+                value = 0 if value is None else value if isinstance(value, int) else _on_host(value, pointers)
+            values.append(value)
+        if enter is not None:
+            enter(launch_metadata)
+        if x * y * z > 0:
+            buffer = ctypes.create_string_buffer(self._struct.pack(*values), max(self._struct.size, 8))
+            sharing = _sharing(pointers)
+            launch = function if sharing is Sharing.NOTHING else self._variant(sharing)
+            launch(x, y, z, ctypes.addressof(buffer))
+        if exit is not None:
+            exit(launch_metadata)
+
+    def _variant(self, sharing: Sharing) -> Any:
+        """The kernel for tensors that share memory, compiled at its first launch."""
+        if sharing not in self._variants:
+            self._variants[sharing] = _load(build.library(kernel.to_c(self._ttir, sharing), self._fuses))
+        return self._variants[sharing]
+
+
+def _parameters(
+    signature: Any, constants: set[tuple[int, ...]], path: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Where each argument of the C function stands among the launch's, and its format."""
+    for index, type in enumerate(signature):
+        at = (*path, index)
+        if isinstance(type, (tuple, list)):
+            yield from _parameters(type, constants, at)
+        elif type == "constexpr" or at in constants:
+            continue
+        elif type.startswith("tensordesc"):
+            raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
+        else:
+            yield at, "P" if type.startswith("*") else _FORMATS[type]
+
+
+def _on_host(value: Any, pointers: list[tuple[int, int, int]]) -> int:
+    """The address of a tensor's first element; notes it with its storage."""
+    tensor = value.base if hasattr(value, "base") and not isinstance(value, torch.Tensor) else value
+    if not isinstance(tensor, torch.Tensor):
+        address: int = value.data_ptr()
+        pointers.append((address, address, 0))
+        return address
+    if tensor.device.type != "cpu":
+        tensor = _host_view(tensor)
+    address = tensor.data_ptr()
+    storage = tensor.untyped_storage()
+    pointers.append((address, storage.data_ptr(), storage.nbytes()))
+    return address
+
+
+def _host_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor over a chip tensor's memory, once its stream has drained."""
+    from isthmus import _C
+
+    torch.accelerator.current_stream(tensor.device).synchronize()
+    found: torch.Tensor = _C.as_host(tensor.detach())
+    return found
+
+
+def _sharing(pointers: list[tuple[int, int, int]]) -> Sharing:
+    found = Sharing.NOTHING
+    if len({storage for _, storage, _ in pointers}) == len(pointers):
+        return found
+    for index, (address, storage, size) in enumerate(pointers):
+        for other, same, _ in pointers[:index]:
+            if same == storage and size:
+                if address != other:
+                    return Sharing.PARTS
+                found = Sharing.WHOLE
+    return found
+
+
+class _CPU:
+    """The device interface of CPU tensors, for Triton's benchmarks."""
+
+    class Event:
+        """A point in time."""
+
+        def __init__(self, enable_timing: bool = True) -> None:
+            self._time = 0.0
+
+        def record(self) -> None:
+            """Note the time."""
+            self._time = time.perf_counter()
+
+        def elapsed_time(self, end: Any) -> float:
+            """Milliseconds to another event."""
+            return 1e3 * float(end._time - self._time)
+
+    @staticmethod
+    def synchronize() -> None:
+        """Nothing runs later."""
+
+    @staticmethod
+    def current_device() -> int:
+        """0."""
+        return 0
+
+
+class Driver(DriverBase):  # type: ignore[misc]
+    """Where no GPU is: the accelerator of PyTorch if it is the host chip, else the CPU."""
+
+    def __init__(self) -> None:
+        self.utils = _Utilities()
+        self.launcher_cls = Launcher
+
+    @staticmethod
+    def is_active() -> bool:
+        """Whether PyTorch has no GPU of its own."""
+        return not (torch._C._has_cuda and torch._C._cuda_getDeviceCount() > 0)
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """Not called: the launcher is Python."""
+        raise NotImplementedError(ty)
+
+    def get_current_target(self) -> GPUTarget:
+        """The CPU."""
+        return GPUTarget("cpu", "native", 1)
+
+    def get_current_device(self) -> int:
+        """The current device of the accelerator; 0 of the CPU."""
+        return torch.accelerator.current_device_index() if torch.accelerator.is_available() else 0
+
+    def set_current_device(self, device: int) -> None:
+        """Make it current."""
+        if torch.accelerator.is_available():
+            torch.accelerator.set_device_index(device)
+
+    def get_current_stream(self, device: int = 0) -> int:
+        """The id of the current stream; 0 of the CPU."""
+        return torch.accelerator.current_stream(device).stream_id if torch.accelerator.is_available() else 0
+
+    def get_active_torch_device(self) -> torch.device:
+        """The accelerator, else the CPU."""
+        return torch.accelerator.current_accelerator() or torch.device("cpu")
+
+    def get_device_interface(self) -> Any:
+        """PyTorch's module of the device, with events."""
+        device = torch.accelerator.current_accelerator()
+        return _CPU if device is None else torch.get_device_module(device)
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """``triton.testing.do_bench``."""
+        from triton.testing import do_bench
+
+        return do_bench  # type: ignore[no-any-return]
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """Memory as large as caches, which is overwritten between measurements."""
+        return torch.empty(1 << 25, dtype=torch.int8, device=self.get_active_torch_device())
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        """Overwrite it."""
+        cache.zero_()
