@@ -12,7 +12,8 @@ from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
 from isthmus_triton import build, kernel
-from isthmus_triton.expressions import Unsupported
+from isthmus_triton.driver import Driver
+from isthmus_triton.refusals import Unsupported
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Backend(BaseBackend):  # type: ignore[misc]
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Whether the target is a CPU, or a chip that runs its code."""
-        return target.backend == "cpu"
+        """Whether the target is a CPU, or the GPU for which a job was written and that the CPU stands for."""
+        return target.backend == "cpu" or (target.backend == "cuda" and Driver.is_active())
 
     def hash(self) -> str:
         """A digest of what compiled kernels depend on."""
@@ -120,11 +121,11 @@ def _optimised(module: Any, metadata: dict[str, Any]) -> Any:
 
 def _printed(module: Any, metadata: dict[str, Any]) -> str:
     metadata["name"] = module.get_entry_func_name()
-    metadata["shared"] = 0
+    metadata["shared"] = 1  # scripts divide by it
     metadata["ttir"] = module.str_nodebug()
     try:
         return kernel.to_c(metadata["ttir"])
     except Unsupported as error:
         raise NotImplementedError(
-            f"Triton kernel {metadata['name']!r} uses {error}, which C on a CPU cannot do"
+            f"Triton kernel {metadata['name']!r} uses {error}, which cannot be printed as C"
         ) from None

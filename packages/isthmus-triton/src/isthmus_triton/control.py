@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isthmus_triton.analysis import SHAPES, is_expression
-from isthmus_triton.expressions import c_type, declaration, refuse
+from isthmus_triton.expressions import c_type, declaration
 from isthmus_triton.printer import Printer
+from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Block, Moving, Operation, Value
 
 Print = Callable[[Printer, Block], None]  # prints the operations of a block

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import struct
 import tempfile
@@ -55,9 +56,9 @@ class _Utilities:
     def load_binary(
         self, name: str, binary: bytes, shared: int, device: int
     ) -> tuple[Any, Any, int, int, int]:
-        """Return library, function, registers, spills, and the most threads."""
+        """Return library, function, registers, spills, and the most threads; scripts divide by registers."""
         launch = _load(binary)
-        return launch, launch, 0, 0, 1 << 30
+        return launch, launch, 1, 0, 1 << 30
 
 
 class Launcher:
@@ -66,9 +67,11 @@ class Launcher:
     Args:
         source: the kernel and its signature.
         metadata: what the compiler noted.
+        is_in_job: tensors of the CPU are refused, as on a GPU.
     """
 
-    def __init__(self, source: Any, metadata: Any) -> None:
+    def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
+        self._is_in_job = is_in_job
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
         names = list(source.signature)
         constants = {
@@ -89,7 +92,10 @@ class Launcher:
             for index in path:
                 value = value[index]
             if form == "P":
-                value = 0 if value is None else value if isinstance(value, int) else _on_host(value, pointers)
+                if value is None:
+                    value = 0
+                elif not isinstance(value, int):
+                    value = self._on_host(value, pointers, path[0])
             values.append(value)
         if enter is not None:
             enter(launch_metadata)
@@ -100,6 +106,21 @@ class Launcher:
             launch(x, y, z, ctypes.addressof(buffer))
         if exit is not None:
             exit(launch_metadata)
+
+    def _on_host(self, value: Any, pointers: list[tuple[int, int, int]], place: int) -> int:
+        """The address of a tensor's first element; notes it with its storage."""
+        tensor = value.base if hasattr(value, "base") and not isinstance(value, torch.Tensor) else value
+        if not isinstance(tensor, torch.Tensor):
+            address: int = value.data_ptr()
+            pointers.append((address, address, 0))
+            return address
+        if not tensor.is_cpu:
+            tensor = _host_view(tensor)
+        elif self._is_in_job and tensor.numel() and not tensor.is_pinned():
+            raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
+        address, storage = tensor.data_ptr(), tensor.untyped_storage()
+        pointers.append((address, storage.data_ptr(), storage.nbytes()))
+        return address
 
     def _variant(self, sharing: Sharing) -> Any:
         """The kernel for tensors that share memory, compiled at its first launch."""
@@ -124,26 +145,14 @@ def _parameters(
             yield at, "P" if type.startswith("*") else _FORMATS[type]
 
 
-def _on_host(value: Any, pointers: list[tuple[int, int, int]]) -> int:
-    """The address of a tensor's first element; notes it with its storage."""
-    tensor = value.base if hasattr(value, "base") and not isinstance(value, torch.Tensor) else value
-    if not isinstance(tensor, torch.Tensor):
-        address: int = value.data_ptr()
-        pointers.append((address, address, 0))
-        return address
-    if tensor.device.type != "cpu":
-        tensor = _host_view(tensor)
-    address = tensor.data_ptr()
-    storage = tensor.untyped_storage()
-    pointers.append((address, storage.data_ptr(), storage.nbytes()))
-    return address
-
-
 def _host_view(tensor: torch.Tensor) -> torch.Tensor:
     """A CPU tensor over a chip tensor's memory, once its stream has drained."""
     from isthmus import _C
 
-    torch.accelerator.current_stream(tensor.device).synchronize()
+    stream = torch.accelerator.current_stream(tensor.device)
+    if stream.is_capturing():
+        raise RuntimeError("a Triton kernel cannot be captured in a graph of this chip")
+    stream.synchronize()
     found: torch.Tensor = _C.as_host(tensor.detach())
     return found
 
@@ -193,7 +202,8 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.utils = _Utilities()
-        self.launcher_cls = Launcher
+        self._is_in_job = torch.cuda.is_available()  # no GPU is active: these are the shim's names
+        self.launcher_cls = functools.partial(Launcher, is_in_job=self._is_in_job)
 
     @staticmethod
     def is_active() -> bool:
@@ -205,8 +215,11 @@ class Driver(DriverBase):  # type: ignore[misc]
         raise NotImplementedError(ty)
 
     def get_current_target(self) -> GPUTarget:
-        """The CPU."""
-        return GPUTarget("cpu", "native", 1)
+        """The CPU; in a job, the GPU that ``torch.cuda`` states, so that libraries choose their kernels for it."""
+        if not self._is_in_job:
+            return GPUTarget("cpu", "native", 1)
+        major, minor = torch.cuda.get_device_capability()
+        return GPUTarget("cuda", 10 * major + minor, 32)
 
     def get_current_device(self) -> int:
         """The current device of the accelerator; 0 of the CPU."""
@@ -222,8 +235,9 @@ class Driver(DriverBase):  # type: ignore[misc]
         return torch.accelerator.current_stream(device).stream_id if torch.accelerator.is_available() else 0
 
     def get_active_torch_device(self) -> torch.device:
-        """The accelerator, else the CPU."""
-        return torch.accelerator.current_accelerator() or torch.device("cpu")
+        """The current device of the accelerator, else the CPU."""
+        device = torch.accelerator.current_accelerator()
+        return torch.device("cpu") if device is None else torch.device(device.type, self.get_current_device())
 
     def get_device_interface(self) -> Any:
         """PyTorch's module of the device, with events."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import struct
 
+from isthmus_triton import libdevice
+from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Operation, Type, Value
 
 VALUES = {
@@ -36,33 +38,6 @@ _COMPARED_FLOATS = {
     "ueq": "!(({0} < {1}) | ({0} > {1}))", "ugt": "!({0} <= {1})", "uge": "!({0} < {1})", "ult": "!({0} >= {1})",
     "ule": "!({0} > {1})", "une": "{0} != {1}", "uno": "({0} != {0}) | ({1} != {1})",
 }  # fmt: skip
-# Functions of float by names of the dialect `math` and of libdevice; the others are the C library's.
-_OWN = {"exp": "fast_expf", "exp2": "fast_exp2f", "log": "fast_logf", "tanh": "fast_tanhf"}
-_CALLED = {
-    "absf": "fabs",
-    "fma": "__builtin_fma",
-    "powf": "pow",
-    "rsqrt": "inverse_sqrt",
-    "roundeven": "roundeven",
-}
-_KNOWN = frozenset(
-    "absf acos acosh asin asinh atan atan2 atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor fma fmod "
-    "ldexp lgamma log log10 log1p log2 nearbyint pow powf rint round roundeven rsqrt sin sinh sqrt tan tanh tgamma "
-    "trunc hypot copysign fdim fmax fmin".split()
-)
-
-
-class Unsupported(Exception):
-    """The kernel uses what this backend cannot do.
-
-    Attributes:
-        what: names it.
-    """
-
-
-def refuse(what: str) -> str:
-    """Raise Unsupported."""
-    raise Unsupported(what)
 
 
 def c_type(type: Type) -> str:
@@ -123,14 +98,8 @@ def bitcast(code: str, source: Type, to: Type) -> str:
     )
 
 
-def call(name: str, arguments: list[str], element: str) -> str:
-    """A function of floating-point numbers."""
-    if name not in _KNOWN:
-        refuse(f"function {name}")
-    joined = ", ".join(arguments)
-    if element == "f64":
-        return f"{_CALLED.get(name, name)}({joined})"
-    return _rounded(f"{_OWN.get(name) or _CALLED.get(name, name) + 'f'}({joined})", element)
+def _call(name: str, operands: list[str], element: str) -> str:
+    return _rounded(libdevice.call(name, operands, element == "f64"), element)
 
 
 def expression(operation: Operation, operands: list[str], value: Value) -> str:
@@ -144,11 +113,13 @@ def expression(operation: Operation, operands: list[str], value: Value) -> str:
     if dialect == "math":
         if name == "absi":
             return f"({operands[0]} < 0 ? -{operands[0]} : {operands[0]})"
-        return call(name, operands, element)
+        return _call(name, operands, element)
+    if name == "elementwise_inline_asm":
+        refuse("inline assembly")
     found = (_ARITH if dialect == "arith" else _TT if dialect == "tt" else {}).get(name)
     if found is None:
-        refuse(f"operation {operation.name}")
-    return found(operation, operands, value)  # type: ignore[misc]
+        refuse(f"the operation {operation.name}")
+    return found(operation, operands, value)
 
 
 def _predicate(operation: Operation) -> str:
@@ -268,7 +239,7 @@ def _negate(operation: Operation, operands: list[str], value: Value) -> str:
 
 
 def _float_remainder(operation: Operation, operands: list[str], value: Value) -> str:
-    return call("fmod", operands, value.type.element)
+    return _call("fmod", operands, value.type.element)
 
 
 _ARITH = {
@@ -315,13 +286,9 @@ def _clamp(operation: Operation, operands: list[str], value: Value) -> str:
 
 
 def _external(operation: Operation, operands: list[str], value: Value) -> str:
-    """A function of libdevice: ``__nv_expf``."""
     symbol = re.search(r'symbol = "(\w+)"', operation.text)
-    name = re.sub(r"^__nv_(fast_)?", "", symbol[1] if symbol else "")
-    element = value.type.element
-    if element != "f64" and name.endswith("f") and name[:-1] in _KNOWN:
-        name = name[:-1]
-    return call(name, operands, element)
+    is_double = "f64" in (operation.operands[0].type.element, value.type.element)
+    return libdevice.call_external(symbol[1] if symbol else "", operands, is_double)
 
 
 def _divide(operation: Operation, operands: list[str], value: Value) -> str:
@@ -329,7 +296,7 @@ def _divide(operation: Operation, operands: list[str], value: Value) -> str:
 
 
 def _root(operation: Operation, operands: list[str], value: Value) -> str:
-    return call("sqrt", operands, value.type.element)
+    return _call("sqrt", operands, value.type.element)
 
 
 def _pointer_to_integer(operation: Operation, operands: list[str], value: Value) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from isthmus_triton import control, memory, products, reductions
 from isthmus_triton.analysis import Sharing
-from isthmus_triton.expressions import IN_MEMORY, TO_MEMORY, VALUES, c_type, refuse
+from isthmus_triton.expressions import IN_MEMORY, TO_MEMORY, VALUES, c_type
 from isthmus_triton.printer import Printer
+from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Block, Operation, Value, read
 
 _STATEMENTS: dict[str, Callable[[Printer, Operation], None]] = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus_triton.expressions import TO_MEMORY, c_type, refuse
+from isthmus_triton.expressions import TO_MEMORY, c_type
 from isthmus_triton.nests import Index, linear
 from isthmus_triton.printer import Printer
+from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Operation, Value
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from isthmus_triton.analysis import SHAPES, Analysis, Sharing, loop_order, operands_within
-from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal, refuse
+from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
 from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, reshaped
+from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Block, Operation, Type, Value
 
 _WIDTHS = {"f64": 8, "i64": 8, "index": 8, "i1": 1, "i8": 1, "i16": 2}  # bytes; others 4

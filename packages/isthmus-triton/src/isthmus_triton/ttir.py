@@ -283,6 +283,7 @@ class _Reader:
         self._locations = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE))
         lines = (line.strip() for line in text.splitlines())
         self._lines = iter([line for line in lines if line and not line.startswith("#")])
+        self._end: re.Match[str] | None = None  # the location at the end of the last region
 
     def functions(self) -> list[Function]:
         found = []
@@ -301,6 +302,7 @@ class _Reader:
         """Read operations to the end of the block, and return its last line."""
         for line in self._lines:
             if line.startswith("}"):
+                self._end = _LOCATION.search(line)
                 return _LOCATION.sub("", line)
             if line.startswith("^bb"):
                 self._read_label(block, line)
@@ -332,13 +334,14 @@ class _Reader:
             names, text = [each.strip() for each in defined[1].split(",")], defined[2]
         quoted = _name_in(text)
         operation = Operation(quoted.strip('"'), block, len(block.operations), text)
-        operation.line = self._line_of(place[0][5:-1]) if place else ""
         block.operations.append(operation)
         read = getattr(self, "_read_" + operation.name.replace(".", "_"), None)
         rest = text[len(quoted) :]
         if read is None:
             read = self._read_with_region if text.endswith("({") else self._read_simple
         self._define(operation, names, read(operation, rest))
+        place = self._end if operation.regions else place
+        operation.line = self._line_of(place[0][5:-1]) if place else ""
 
     def _line_of(self, location: str) -> str:
         """``file:line`` of a location; of a call, that of the called line."""

@@ -50,3 +50,9 @@ INLINED uint16_t float_to_half(float value) {
 }
 INLINED float round_to_half(float value) { return half_to_float(float_to_half(value)); }
 INLINED float round_to_bfloat16(float value) { return bfloat16_to_float(float_to_bfloat16(value)); }
+
+/* As CUDA converts: out of range saturates, NaN becomes 0. */
+INLINED int32_t to_int32(double value) {
+  if (!(value > -2147483648.0)) return value == value ? INT32_MIN : 0;
+  return value < 2147483647.0 ? (int32_t)value : INT32_MAX;
+}

@@ -23,7 +23,18 @@ def install(scope: Scope, device_type: str) -> None:
             "triton.runtime.driver"
         ]  # the package's attribute is an object of that module
         reason = "two backends answer: CUDA's, through torch.cuda, and the accelerator's"
-        scope.set(module.driver, "_active", backend.driver(), "triton.runtime.driver.active", reason)
+        driver = backend.driver()
+        scope.set(module.driver, "_active", driver, "triton.runtime.driver.active", reason)
+        if driver.get_current_target().backend == "cuda":  # it stands for a GPU that is not there
+            scope.replace(
+                "triton.backends.nvidia.compiler.CUDABackend.supports_target",
+                lambda _: lambda target: False,
+                reason,
+            )
+        if _is_host_addressable(device_type):
+            from isthmus.shim.triton import torch_compile
+
+            torch_compile.install(scope)
     elif _is_host_addressable(device_type):
         from isthmus.shim.triton import (
             arithmetic,
