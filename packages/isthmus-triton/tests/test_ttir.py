@@ -41,7 +41,7 @@ def test_types():
     assert parse_type("i1") == Type(None, "i1")
     assert parse_type("!tt.ptr<bf16>") == Type(None, "bf16", True)
     assert parse_type("tensor<4x1x!tt.ptr<i64>>") == Type((4, 1), "i64", True)
-    assert parse_type("tensor<32xf8E4M3FN>").count == 32
+    assert parse_type("tensor<32xf8E4M3FN>").elements == 32
 
 
 def test_a_function_with_loops_branches_and_reductions():

@@ -256,12 +256,12 @@ def _assign(printer: Printer, carried: list[_Carried], values: list[Value]) -> N
         elif value.code == code and value.moving is None:
             continue
         elif value.is_stored:
-            late.append(f"memcpy({code}, {value.code}, {type.count} * sizeof *{code});")
+            late.append(f"memcpy({code}, {value.code}, {type.elements} * sizeof *{code});")
         elif each.is_in_place:
             printer.fill(code, value)
         else:
             new = printer.array(type)
             printer.fill(new, value)
-            late.append(f"memcpy({code}, {new}, {type.count} * sizeof *{code});")
+            late.append(f"memcpy({code}, {new}, {type.elements} * sizeof *{code});")
     printer.finish_nest()
     printer.lines += late

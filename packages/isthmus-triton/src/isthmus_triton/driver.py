@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import struct
 import tempfile
@@ -86,7 +85,8 @@ class Launcher:
         exit: Any, *arguments: Any,
     ) -> None:  # fmt: skip
         """Run the programs of a grid once the devices' streams have drained."""
-        values, pointers = [], []
+        values: list[Any] = []
+        pointers: list[tuple[int, int, int]] = []
         for path, form in self._parameters:
             value: Any = arguments
             for index in path:
@@ -116,7 +116,7 @@ class Launcher:
             return address
         if not tensor.is_cpu:
             tensor = _host_view(tensor)
-        elif self._is_in_job and tensor.numel() and not tensor.is_pinned():
+        elif self._is_in_job and tensor.numel() and not tensor.is_pinned() and not _is_in_host_call():
             raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
         address, storage = tensor.data_ptr(), tensor.untyped_storage()
         pointers.append((address, storage.data_ptr(), storage.nbytes()))
@@ -143,6 +143,13 @@ def _parameters(
             raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
         else:
             yield at, "P" if type.startswith("*") else _FORMATS[type]
+
+
+def _is_in_host_call() -> bool:
+    """Whether this thread runs compiled code of the CPU, whose tensors are the chip's."""
+    from isthmus.chip.compile import host_call
+
+    return host_call.state.is_running
 
 
 def _host_view(tensor: torch.Tensor) -> torch.Tensor:
@@ -197,18 +204,35 @@ class _CPU:
         return 0
 
 
+def _is_in_job() -> bool:
+    """Whether ``torch.cuda`` stands for the chip: the driver is not active where there is a GPU."""
+    return torch.cuda.is_available()
+
+
 class Driver(DriverBase):  # type: ignore[misc]
     """Where no GPU is: the accelerator of PyTorch if it is the host chip, else the CPU."""
 
     def __init__(self) -> None:
         self.utils = _Utilities()
-        self._is_in_job = torch.cuda.is_available()  # no GPU is active: these are the shim's names
-        self.launcher_cls = functools.partial(Launcher, is_in_job=self._is_in_job)
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
+        """The launcher of a kernel."""
+        return Launcher(source, metadata, _is_in_job())
 
     @staticmethod
     def is_active() -> bool:
-        """Whether PyTorch has no GPU of its own."""
-        return not (torch._C._has_cuda and torch._C._cuda_getDeviceCount() > 0)
+        """Whether kernels run on the CPU: PyTorch has no GPU, and its accelerator neither a backend of its maker's
+        nor memory of its own."""
+        if torch._C._has_cuda and torch._C._cuda_getDeviceCount() > 0:
+            return False
+        from triton.backends import backends  # which imports this module
+
+        others = (each.driver for name, each in backends.items() if name not in ("nvidia", "amd"))
+        if any(each is not Driver and each.is_active() for each in others):
+            return False
+        device = torch.accelerator.current_accelerator()
+        is_addressable = getattr(device and torch.get_device_module(device), "is_host_addressable", None)
+        return device is None or (is_addressable is not None and is_addressable())
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         """Not called: the launcher is Python."""
@@ -216,7 +240,7 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def get_current_target(self) -> GPUTarget:
         """The CPU; in a job, the GPU that ``torch.cuda`` states, so that libraries choose their kernels for it."""
-        if not self._is_in_job:
+        if not _is_in_job():
             return GPUTarget("cpu", "native", 1)
         major, minor = torch.cuda.get_device_capability()
         return GPUTarget("cuda", 10 * major + minor, 32)
@@ -248,7 +272,7 @@ class Driver(DriverBase):  # type: ignore[misc]
         """``triton.testing.do_bench``."""
         from triton.testing import do_bench
 
-        return do_bench  # type: ignore[no-any-return]
+        return do_bench
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """Memory as large as caches, which is overwritten between measurements."""

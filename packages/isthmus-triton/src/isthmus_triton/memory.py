@@ -87,11 +87,11 @@ def histogram(printer: Printer, operation: Operation) -> None:
     """``tt.histogram``: numbers of the bins, mask. Numbers beyond the bins count nowhere."""
     printer.finish_nest()
     source, *mask = operation.operands
-    array, count = printer.result_array(operation.result), operation.result.type.count
+    array, count = printer.result_array(operation.result), operation.result.type.elements
     guard = f"{mask[0].code}[q] && " if mask else ""
     printer.write(f"memset({array}, 0, sizeof {array});")
     printer.write(
-        f"for (int q = 0; q < {source.type.count}; q++) "
+        f"for (int q = 0; q < {source.type.elements}; q++) "
         f"if ({guard}(uint64_t){source.code}[q] < {count}) {array}[{source.code}[q]]++;"
     )
 
@@ -114,8 +114,8 @@ def concatenate(printer: Printer, operation: Operation) -> None:
     printer.finish_nest()
     array, at = printer.result_array(operation.result), 0
     for each in operation.operands:
-        printer.write(f"memcpy({array} + {at}, {each.code}, {each.type.count} * sizeof *{array});")
-        at += each.type.count
+        printer.write(f"memcpy({array} + {at}, {each.code}, {each.type.elements} * sizeof *{array});")
+        at += each.type.elements
 
 
 def barrier(printer: Printer, operation: Operation) -> None:

@@ -54,7 +54,7 @@ class Printer:
 
     def array(self, type: Type, where: list[str] | None = None) -> str:
         """Declare an array for a tensor, and return its name."""
-        name, count = self.name("a"), max(type.count, 16)
+        name, count = self.name("a"), max(type.elements, 16)
         width = 8 if type.is_pointer else _WIDTHS.get(type.element, 4)
         storage = "static _Thread_local " if count * width > _ON_STACK else ""
         lines = self.lines if where is None else where
@@ -262,14 +262,14 @@ class Printer:
 
     def _note_consecutive(self, value: Value) -> None:
         """Test once whether indices that come from a remainder are consecutive."""
-        if value.type.element not in ("i32", "i64") or not max(value.shape) == value.type.count > 1:
+        if value.type.element not in ("i32", "i64") or not max(value.shape) == value.type.elements > 1:
             return
         if _is_from_remainder(value):
             self.finish_nest()
             flag, array = self.name("consecutive"), value.code
             self.write(f"int {flag} = 1;")
             self.write(
-                f"for (int q = 1; q < {value.type.count}; q++) {flag} &= {array}[q] == {array}[0] + q;"
+                f"for (int q = 1; q < {value.type.elements}; q++) {flag} &= {array}[q] == {array}[0] + q;"
             )
             value.consecutive = flag
 

@@ -16,7 +16,7 @@ def dot(printer: Printer, operation: Operation) -> None:
         printer.fill(array, accumulator)
     printer.finish_nest()
     (m, k), n = a.shape[-2:], b.shape[-1]
-    batches = a.type.count // (m * k)
+    batches = a.type.elements // (m * k)
 
     def part(value: Value, count: int) -> str:
         return value.code if batches == 1 else f"{value.code} + o * {count}"

@@ -23,7 +23,7 @@ class Type(NamedTuple):
     is_pointer: bool = False
 
     @property
-    def count(self) -> int:
+    def elements(self) -> int:
         """Number of elements."""
         return math.prod(self.shape or ())
 

@@ -171,7 +171,7 @@ def refusal(launch, argument):
 def refused():
     whole = torch.ones(1, dtype=torch.int32, device="cuda")
     yield refusal(assembly_kernel[(1,)], whole)
-    yield refusal(assembly_kernel[(1,)], whole.cpu())
+    yield refusal(lambda x: library_kernel[(1,)](x, x, BLOCK=1), torch.ones(1))
     out = torch.empty(4, device="cuda")
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         yield refusal(lambda x: library_kernel[(1,)](x, out, BLOCK=4), out)
