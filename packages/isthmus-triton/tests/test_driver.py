@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 
 from tests.helpers.children import output
@@ -48,6 +50,35 @@ def test_a_number_may_come_in_any_width():
     scale_kernel[(1,)](x, True, 8)
     scale_kernel[(1,)](x, 2**40, 8)
     assert x.tolist() == [3.0 * 2**40] * 8
+
+
+@triton.jit
+def rows_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(n):
+        total += tl.load(x + row * BLOCK + at)
+    tl.store(out + tl.program_id(0) * BLOCK + at, total)
+
+
+def test_launches_are_work_of_the_current_stream():
+    libc, semaphore = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    assert libc.sem_init(semaphore, 0, 0) == 0
+    x, out = torch.ones(50, 256, device="chip"), torch.zeros(50, 256, device="chip")
+    side = torch.chip.Stream()
+    torch.chip.synchronize()
+    with torch.chip.stream(side):
+        side.launch_host_function(
+            ctypes.cast(libc.sem_wait, ctypes.c_void_p).value, ctypes.addressof(semaphore)
+        )
+        rows_kernel[(50,)](x, out, 50, 256)
+        rows_kernel[(50,)](out, x, 1, 256)
+        rows_kernel[(50,)](x, out, 50, 256)
+        done = side.record_event()
+    assert not side.query() and not done.query()
+    libc.sem_post(semaphore)
+    torch.chip.current_stream().wait_event(done)
+    assert torch.equal(out + 0, torch.full((50, 256), 2500.0, device="chip"))
 
 
 def test_a_grid_without_programs_does_nothing():

@@ -26,15 +26,38 @@ _FORMATS = {
 }
 
 
-def _load(binary: bytes) -> Any:
-    """The ``launch`` of a library."""
-    with tempfile.NamedTemporaryFile(suffix=".so") as file:
-        file.write(binary)
-        file.flush()
-        library = ctypes.CDLL(file.name)
-    library.launch.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p]
-    library.launch.restype = None
-    return library.launch
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype = ctypes.c_void_p
+_libc.malloc.argtypes = [ctypes.c_size_t]
+_libc.free.argtypes = [ctypes.c_void_p]
+
+
+class _Program:
+    """A loaded library.
+
+    Attributes:
+        run: takes the bytes of a call.
+        run_and_free: the address of the function that takes those in memory of ``malloc``.
+    """
+
+    def __init__(self, binary: bytes) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(binary)
+            file.flush()
+            self._library = ctypes.CDLL(file.name)
+        self.run = self._library.run
+        self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
+        self.run_and_free = ctypes.cast(self._library.run_and_free, ctypes.c_void_p).value or 0
+
+    def enqueue(self, call: bytes, stream: Any) -> None:
+        """Run once the stream's work is done; its later work waits."""
+        memory = _libc.malloc(len(call))
+        ctypes.memmove(memory, call, len(call))
+        try:
+            stream.launch_host_function(self.run_and_free, memory)
+        except BaseException:
+            _libc.free(memory)
+            raise
 
 
 class _Utilities:
@@ -56,8 +79,8 @@ class _Utilities:
         self, name: str, binary: bytes, shared: int, device: int
     ) -> tuple[Any, Any, int, int, int]:
         """Return library, function, registers, spills, and the most threads; scripts divide by registers."""
-        launch = _load(binary)
-        return launch, launch, 1, 0, 1 << 30
+        program = _Program(binary)
+        return program, program, 1, 0, 1 << 30
 
 
 class Launcher:
@@ -77,55 +100,69 @@ class Launcher:
             key if isinstance(key, tuple) else (names.index(key),) for key in getattr(source, "constants", {})
         }
         self._parameters = list(_parameters(source.signature.values(), constants))
-        self._struct = struct.Struct("".join(form for _, form in self._parameters))
-        self._variants: dict[Sharing, Any] = {}
+        self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
+        self._variants: dict[Sharing, _Program] = {}
 
     def __call__(
-        self, x: int, y: int, z: int, stream: int, function: Any, packed: Any, launch_metadata: Any, enter: Any,
+        self, x: int, y: int, z: int, stream: int, program: _Program, packed: Any, launch_metadata: Any, enter: Any,
         exit: Any, *arguments: Any,
     ) -> None:  # fmt: skip
-        """Run the programs of a grid once the devices' streams have drained."""
-        values: list[Any] = []
-        pointers: list[tuple[int, int, int]] = []
+        """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
+        values: list[int] = []
+        tensors: list[torch.Tensor] = []
         for path, form in self._parameters:
             value: Any = arguments
             for index in path:
                 value = value[index]
             if form == "P":
-                if value is None:
-                    value = 0
-                elif not isinstance(value, int):
-                    value = self._on_host(value, pointers, path[0])
+                value = self._address(value, tensors, path[0])
             values.append(value)
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
-            buffer = ctypes.create_string_buffer(self._struct.pack(*values), max(self._struct.size, 8))
-            sharing = _sharing(pointers)
-            launch = function if sharing is Sharing.NOTHING else self._variant(sharing)
-            launch(x, y, z, ctypes.addressof(buffer))
+            sharing = _sharing(tensors)
+            if sharing is not Sharing.NOTHING:
+                program = self._variant(sharing)
+            call = self._struct.pack(x, y, z, *values)
+            devices = {each.device for each in tensors}
+            if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == self._pointers(values):
+                program.enqueue(call, _stream(tensors[0].device))
+            else:
+                for device in devices:
+                    if device.type != "cpu":
+                        _stream(device).synchronize()
+                program.run(call)
         if exit is not None:
             exit(launch_metadata)
 
-    def _on_host(self, value: Any, pointers: list[tuple[int, int, int]], place: int) -> int:
-        """The address of a tensor's first element; notes it with its storage."""
+    def _pointers(self, values: list[int]) -> int:
+        """How many of a call's values are addresses."""
+        return sum(
+            form == "P" and value != 0 for (_, form), value in zip(self._parameters, values, strict=True)
+        )
+
+    def _address(self, value: Any, tensors: list[torch.Tensor], place: int) -> int:
+        """Where the CPU finds a tensor's first element; notes the tensor."""
+        if value is None or isinstance(value, int):
+            return value or 0
         tensor = value.base if hasattr(value, "base") and not isinstance(value, torch.Tensor) else value
         if not isinstance(tensor, torch.Tensor):
-            address: int = value.data_ptr()
-            pointers.append((address, address, 0))
-            return address
+            return value.data_ptr()
+        if not tensor.numel():
+            return 0
+        tensors.append(tensor)
         if not tensor.is_cpu:
-            tensor = _host_view(tensor)
-        elif self._is_in_job and tensor.numel() and not tensor.is_pinned() and not _is_in_host_call():
-            raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
-        address, storage = tensor.data_ptr(), tensor.untyped_storage()
-        pointers.append((address, storage.data_ptr(), storage.nbytes()))
-        return address
+            from isthmus import _C
 
-    def _variant(self, sharing: Sharing) -> Any:
+            return _C.as_host(tensor.detach()).data_ptr()
+        if self._is_in_job and not tensor.is_pinned() and not _is_in_host_call():
+            raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
+        return tensor.data_ptr()
+
+    def _variant(self, sharing: Sharing) -> _Program:
         """The kernel for tensors that share memory, compiled at its first launch."""
         if sharing not in self._variants:
-            self._variants[sharing] = _load(build.library(kernel.to_c(self._ttir, sharing), self._fuses))
+            self._variants[sharing] = _Program(build.library(kernel.to_c(self._ttir, sharing), self._fuses))
         return self._variants[sharing]
 
 
@@ -152,29 +189,25 @@ def _is_in_host_call() -> bool:
     return host_call.state.is_running
 
 
-def _host_view(tensor: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor over a chip tensor's memory, once its stream has drained."""
-    from isthmus import _C
+def _stream(device: torch.device) -> Any:
+    """The current stream of a chip.
 
-    stream = torch.accelerator.current_stream(tensor.device)
+    Raises:
+        RuntimeError: it is captured.
+    """
+    stream = torch.get_device_module(device).current_stream(device)
     if stream.is_capturing():
         raise RuntimeError("a Triton kernel cannot be captured in a graph of this chip")
-    stream.synchronize()
-    found: torch.Tensor = _C.as_host(tensor.detach())
-    return found
+    return stream
 
 
-def _sharing(pointers: list[tuple[int, int, int]]) -> Sharing:
-    found = Sharing.NOTHING
-    if len({storage for _, storage, _ in pointers}) == len(pointers):
-        return found
-    for index, (address, storage, size) in enumerate(pointers):
-        for other, same, _ in pointers[:index]:
-            if same == storage and size:
-                if address != other:
-                    return Sharing.PARTS
-                found = Sharing.WHOLE
-    return found
+def _sharing(tensors: list[torch.Tensor]) -> Sharing:
+    addresses: dict[int, int] = {}  # of first elements, by storage
+    for each in tensors:
+        address = each.data_ptr()
+        if addresses.setdefault(each.untyped_storage().data_ptr(), address) != address:
+            return Sharing.PARTS
+    return Sharing.NOTHING if len(addresses) == len(tensors) else Sharing.WHOLE
 
 
 class _CPU:

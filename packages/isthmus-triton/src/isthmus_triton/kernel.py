@@ -36,7 +36,8 @@ _CHUNKS = 64  # pieces of a grid that threads take
 def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
     """Print a kernel's TTIR as C.
 
-    Its function ``launch(x, y, z, arguments)`` runs the programs of a grid; each argument takes 8 bytes.
+    Its function ``run`` takes an array of 8 bytes each: the sizes of the grid, and the arguments. ``run_and_free``
+    frees the array too.
 
     Args:
         text: of the module.
@@ -131,7 +132,9 @@ def _program(body: Block, lines: list[str]) -> list[str]:
 
 def _launch(parameters: list[Value]) -> list[str]:
     """Threads take chunks of the grid; they are OpenMP's, which PyTorch's kernels use too."""
-    lines = ["void launch(const int64_t x, const int64_t y, const int64_t z, const uint64_t *arguments) {"]
+    lines = [
+        "static void launch(const int64_t x, const int64_t y, const int64_t z, const uint64_t *arguments) {"
+    ]
     for place, each in enumerate(parameters):
         # A float16 argument comes as float.
         type = c_type(each.type)
@@ -147,6 +150,8 @@ def _launch(parameters: list[Value]) -> list[str]:
         "program((int)(i % x), (int)(i / x % y), (int)(i / (x * y)), (int)x, (int)y, (int)z"
         f"{', ' if arguments else ''}{arguments});",
         "}",
+        "void run(const uint64_t *call) { launch(call[0], call[1], call[2], call + 3); }",
+        "void run_and_free(uint64_t *call) { run(call); free(call); }",
     ]
 
 
