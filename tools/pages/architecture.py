@@ -70,6 +70,7 @@ PACKAGES = {
     "isthmus-diagnostics": ("right and fast", "精度与性能"),
     "isthmus-formats": ("data, checkpoints", "数据集与权重"),
     "isthmus-migrate": ("moving a project's source", "项目源码迁移"),
+    "isthmus-triton": ("Triton kernels as C", "将 Triton 内核编译为 C"),
 }
 
 

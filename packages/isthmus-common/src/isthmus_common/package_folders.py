@@ -13,6 +13,7 @@ PACKAGES = (
     "isthmus_diagnostics",
     "isthmus_formats",
     "isthmus_migrate",
+    "isthmus_triton",
 )
 
 

@@ -122,6 +122,19 @@ void bind_streams(py::module_& m) {
     const PriorityRange range = stream_priority_range();
     return std::make_pair(range.lowest, range.highest);
   });
+  m.def(
+      "launch_host_function",
+      [](int64_t id, int64_t device, uintptr_t function, uintptr_t data) {
+        const c10::Stream stream = chip_stream(id, device);
+        const auto call = driver().stream_host_function;
+        TORCH_CHECK_NOT_IMPLEMENTED(call != nullptr, "driver ", driver().name,
+                                    " has no stream_host_function");
+        check(call(stream_handle(stream), reinterpret_cast<void (*)(void*)>(function),
+                   reinterpret_cast<void*>(data)),
+              "launch a host function");
+        mark_busy(stream);
+      },
+      Release());
   m.def("listen_to_streams", &listen);
   bind_events(m);
 }

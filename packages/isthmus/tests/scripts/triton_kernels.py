@@ -121,7 +121,10 @@ def minimum_kernel(x, y, out, flag, scale):
 
 @triton.jit
 def assembly_kernel(x):
-    tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x)], dtype=tl.int32, is_pure=True, pack=1)
+    moved = tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [tl.load(x)], dtype=tl.int32, is_pure=True, pack=1
+    )
+    tl.store(x, moved)
 
 
 def error(a, b):
@@ -168,9 +171,10 @@ def refusal(launch, argument):
 def refused():
     whole = torch.ones(1, dtype=torch.int32, device="cuda")
     yield refusal(assembly_kernel[(1,)], whole)
-    yield refusal(assembly_kernel[(1,)], whole.cpu())
+    yield refusal(lambda x: library_kernel[(1,)](x, x, BLOCK=1), torch.ones(1))
+    out = torch.empty(4, device="cuda")
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        yield refusal(assembly_kernel[(1,)], whole)
+        yield refusal(lambda x: library_kernel[(1,)](x, out, BLOCK=4), out)
         whole.add_(1)
 
 
@@ -188,7 +192,7 @@ found = {
     "library": library_error(),
     "rounded": rounded(),
     "minimum": minimum(),
-    "hooks": seen,
+    "hooks": sorted(set(seen)),
     "refused": list(refused()),
     "target": [target.backend, target.arch],
     "device": str(triton.runtime.driver.active.get_active_torch_device()),

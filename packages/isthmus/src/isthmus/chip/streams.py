@@ -48,6 +48,20 @@ class Stream(torch.Stream):
         """Make later work of this stream wait for the current work of stream."""
         self.wait_event(stream.record_event())
 
+    def launch_host_function(self, function: int, data: int) -> None:
+        """Call a C function ``void function(void *data)`` in a thread of the host once this stream's work is done.
+
+        Later work of the stream waits for it.
+
+        Args:
+            function: its address.
+            data: passed on.
+
+        Raises:
+            NotImplementedError: the driver has no such function.
+        """
+        _C.launch_host_function(self.stream_id, self.device_index, function, data)
+
     def record_event(self, event: Any = None) -> Any:
         """Record event, or a new one, on this stream and return it."""
         event = Event() if event is None else event

@@ -15,6 +15,8 @@ from isthmus_common.patches import Scope
 
 def install(scope: Scope, device_type: str) -> None:
     """Make kernels run on this device, or refuse them at launch. Called once Triton is imported."""
+    from triton.backends.compiler import GPUTarget
+
     from isthmus.drivers.generators.triton import vendor_backend
 
     backend = vendor_backend()
@@ -24,6 +26,14 @@ def install(scope: Scope, device_type: str) -> None:
         ]  # the package's attribute is an object of that module
         reason = "two backends answer: CUDA's, through torch.cuda, and the accelerator's"
         scope.set(module.driver, "_active", backend.driver(), "triton.runtime.driver.active", reason)
+        if backend.compiler.supports_target(
+            GPUTarget("cuda", 80, 32)
+        ):  # it stands for a GPU that is not there
+            from isthmus.shim.triton import torch_compile
+
+            supports = "triton.backends.nvidia.compiler.CUDABackend.supports_target"
+            scope.replace(supports, lambda _: lambda target: False, reason)
+            torch_compile.install(scope)
     elif _is_host_addressable(device_type):
         from isthmus.shim.triton import (
             arithmetic,

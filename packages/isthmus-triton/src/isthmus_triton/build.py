@@ -1,0 +1,91 @@
+"""Compiles C with the system's compiler. A library is cached by its text: kernels that print the same C share one."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from triton.runtime.cache import get_cache_manager
+
+_HEADERS = Path(__file__).parent / "c"
+_FLAGS = "-O3 -std=gnu17 -march=native -mprefer-vector-width=512 -fno-math-errno -fno-trapping-math -fopenmp -fPIC -w"
+
+
+@functools.cache
+def compiler() -> list[str]:
+    """The C compiler: the environment's ``CC``, or gcc.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    words = shlex.split(os.environ.get("CC", "gcc"))
+    if not words or shutil.which(words[0]) is None:
+        raise RuntimeError(
+            f"Triton kernels need a C compiler, and there is no {words[0] if words else 'gcc'}: "
+            "install gcc, or set CC to one"
+        )
+    return words
+
+
+@functools.cache
+def fingerprint() -> str:
+    """A digest of everything but the text that a library depends on."""
+    digest = hashlib.sha256(_FLAGS.encode())
+    for path in sorted([*_HEADERS.glob("*.h"), *Path(__file__).parent.glob("*.py")]):
+        digest.update(path.read_bytes())
+    digest.update(subprocess.run([*compiler(), "-v"], capture_output=True, check=True).stderr)
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    digest.update(next((line for line in lines if line.startswith(("flags", "Features"))), "").encode())
+    return digest.hexdigest()
+
+
+def library(text: str, fuses: bool) -> bytes:
+    """Compile a kernel's C.
+
+    Args:
+        text: of the kernel.
+        fuses: a product and a sum may become one operation.
+
+    Raises:
+        RuntimeError: the compiler refuses, with its first words.
+    """
+    key = hashlib.sha256(f"{fingerprint()} {fuses} {text}".encode()).hexdigest()
+    cache = get_cache_manager(key)
+    known = cache.get_file("kernel.so")
+    if known is not None:
+        return Path(known).read_bytes()
+    made = _compile(text, "fast" if fuses else "off")
+    cache.put(made, "kernel.so")
+    return made
+
+
+def _compile(text: str, contraction: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
+        source.write_text(text)
+        command = [
+            *compiler(), *_FLAGS.split(), f"-ffp-contract={contraction}", f"-I{_HEADERS}", "-shared", str(source),
+            "-o", str(made), *_threads(), "-lm",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            kept = Path(tempfile.gettempdir(), f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.c")
+            kept.write_text(text)
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
+            raise RuntimeError(f"the C of a Triton kernel does not compile: {first} (the C is in {kept})")
+        return made.read_bytes()
+
+
+@functools.cache
+def _threads() -> list[str]:
+    """PyTorch's own OpenMP library where it has one, so that a process has one pool of threads."""
+    import torch
+
+    found = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
+    return [str(each) for each in found[:1]]

@@ -1,0 +1,131 @@
+"""The compiler that Triton finds: from its TTIR to C, and to a shared library."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from types import ModuleType
+from typing import Any
+
+from triton import knobs
+from triton._C.libtriton import ir, passes
+from triton.backends.compiler import BaseBackend, GPUTarget
+
+from isthmus_triton import build, kernel
+from isthmus_triton.driver import Driver
+from isthmus_triton.refusals import Unsupported
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a launch, with Triton's names. Numbers of warps and stages mean nothing here."""
+
+    num_warps: int = 4
+    num_ctas: int = 1
+    num_stages: int = 2
+    warp_size: int = 1
+    maxnreg: int | None = None
+    debug: bool = False
+    sanitize_overflow: bool = False
+    backend_name: str = "cpu"
+    arch: str = "native"
+    enable_fp_fusion: bool = True
+    launch_cooperative_grid: bool = False
+    launch_pdl: bool = False
+    default_dot_input_precision: str = "ieee"
+    allowed_dot_input_precisions: tuple[str, ...] = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+    supported_fp8_dtypes: tuple[str, ...] = ()
+    deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
+    max_num_imprecise_acc_default: int = 0
+    extern_libs: tuple[Any, ...] = ()
+    ir_override: str | None = None
+    instrumentation_mode: str = ""
+    shared: int = 0
+
+    def hash(self) -> str:
+        """A digest of all of them."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
+
+class Backend(BaseBackend):  # type: ignore[misc]
+    """Prints C and compiles it."""
+
+    binary_ext = "so"
+
+    @staticmethod
+    def supports_target(target: GPUTarget) -> bool:
+        """Whether the target is a CPU, or the GPU for which a job was written and that the CPU stands for."""
+        return target.backend == "cpu" or (target.backend == "cuda" and Driver.is_active())
+
+    def hash(self) -> str:
+        """A digest of what compiled kernels depend on."""
+        return build.fingerprint()
+
+    def parse_options(self, options: dict[str, Any]) -> Options:
+        """Known options of a launch.
+
+        Raises:
+            ValueError: one asks for what a CPU cannot do.
+        """
+        if options.get("launch_cooperative_grid"):
+            raise ValueError(
+                "launch_cooperative_grid: programs of a grid cannot wait for each other here; split the kernel"
+            )
+        known = {each.name for each in fields(Options)}
+        given = {name: value for name, value in options.items() if name in known and value is not None}
+        given.setdefault("enable_fp_fusion", knobs.language.default_fp_fusion)
+        return Options(**given)
+
+    def pack_metadata(self, metadata: Any) -> tuple[()]:
+        """The launcher needs nothing."""
+        return ()
+
+    def get_codegen_implementation(self, options: Options) -> dict[str, Any]:
+        """Products of any size."""
+        return {"min_dot_size": lambda left, right: (1, 1, 1)}
+
+    def get_module_map(self) -> dict[str, ModuleType]:
+        """libdevice's functions keep CUDA's names; the printer knows them."""
+        from triton.language.extra.cuda import libdevice
+
+        return {"triton.language.extra.libdevice": libdevice}
+
+    def load_dialects(self, context: Any) -> None:
+        """Triton's own are enough."""
+
+    def add_stages(self, stages: dict[str, Any], options: Options, language: Any = None) -> None:
+        """TTIR, C, library."""
+        stages["ttir"] = _optimised
+        stages["c"] = _printed
+        stages["so"] = lambda source, metadata: build.library(source, options.enable_fp_fusion)
+
+
+def _optimised(module: Any, metadata: dict[str, Any]) -> Any:
+    manager = ir.pass_manager(module.context)
+    passes.common.add_inliner(manager)
+    passes.ttir.add_rewrite_tensor_pointer(manager)
+    passes.ttir.add_rewrite_tensor_descriptor_to_pointer(manager)
+    passes.common.add_canonicalizer(manager)
+    passes.ttir.add_combine(manager)
+    passes.ttir.add_reorder_broadcast(manager)
+    passes.common.add_cse(manager)
+    passes.ttir.add_triton_licm(manager)
+    passes.common.add_licm(manager)
+    passes.common.add_symbol_dce(manager)
+    passes.ttir.add_loop_unroll(manager)
+    passes.common.add_canonicalizer(manager)
+    passes.common.add_cse(manager)
+    manager.run(module, "make_ttir")
+    return module
+
+
+def _printed(module: Any, metadata: dict[str, Any]) -> str:
+    metadata["name"] = module.get_entry_func_name()
+    metadata["shared"] = 1  # scripts divide by it
+    metadata["ttir"] = module.str_nodebug()
+    try:
+        return kernel.to_c(metadata["ttir"])
+    except Unsupported as error:
+        raise NotImplementedError(
+            f"Triton kernel {metadata['name']!r} uses {error}, which cannot be printed as C"
+        ) from None

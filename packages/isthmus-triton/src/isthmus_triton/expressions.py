@@ -1,0 +1,321 @@
+"""C expressions of single elements.
+
+Values of float16 and bfloat16 are float in C, rounded after each operation; of i1, _Bool.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from isthmus_triton import libdevice
+from isthmus_triton.refusals import refuse
+from isthmus_triton.ttir import Operation, Type, Value
+
+VALUES = {
+    "f32": "float", "f64": "double", "f16": "float", "bf16": "float", "i1": "_Bool", "i8": "int8_t", "i16": "int16_t",
+    "i32": "int32_t", "i64": "int64_t", "index": "int64_t",
+}  # fmt: skip
+IN_MEMORY = VALUES | {"f16": "uint16_t", "bf16": "uint16_t", "i1": "uint8_t"}
+_UNSIGNED = {
+    "i1": "uint8_t", "i8": "uint8_t", "i16": "uint16_t", "i32": "uint32_t", "i64": "uint64_t", "index": "uint64_t",
+}  # fmt: skip
+FROM_MEMORY = {"f16": "half_to_float", "bf16": "bfloat16_to_float"}
+TO_MEMORY = {"f16": "float_to_half", "bf16": "float_to_bfloat16"}
+_BITS = {"f32": "float_bits", "f64": "double_bits", **TO_MEMORY}
+_FROM_BITS = {"f32": "as_float", "f64": "as_double", **FROM_MEMORY}
+_ROUND = {"f16": "round_to_half", "bf16": "round_to_bfloat16"}
+
+_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^", "max": ">",
+    "min": "<",
+}  # fmt: skip
+_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+# Comparisons of floats: o... are false and u... are true if an operand is NaN.
+_COMPARED_FLOATS = {
+    "oeq": "{0} == {1}", "ogt": "{0} > {1}", "oge": "{0} >= {1}", "olt": "{0} < {1}", "ole": "{0} <= {1}",
+    "one": "({0} < {1}) | ({0} > {1})", "ord": "({0} == {0}) & ({1} == {1})",
+    "ueq": "!(({0} < {1}) | ({0} > {1}))", "ugt": "!({0} <= {1})", "uge": "!({0} < {1})", "ult": "!({0} >= {1})",
+    "ule": "!({0} > {1})", "une": "{0} != {1}", "uno": "({0} != {0}) | ({1} != {1})",
+}  # fmt: skip
+
+
+def c_type(type: Type) -> str:
+    """The C type of a value."""
+    if type.is_pointer:
+        return IN_MEMORY.get(type.element, "void") + " *"
+    return VALUES.get(type.element) or refuse(f"values of {type.element}")
+
+
+def declaration(type: Type, name: str, code: str) -> str:
+    """A constant with a value."""
+    return f"{c_type(type)} const {name} = {code};"
+
+
+def literal(text: str, element: str) -> str:
+    """A number of TTIR."""
+    text = text.strip()
+    if text in ("true", "false"):
+        return str(int(text == "true"))
+    if element[0] == "f" or element == "bf16":
+        if text.lower().startswith("0x"):
+            form = {
+                "f64": "as_double({}ull)",
+                "f32": "as_float({}u)",
+                "f16": "half_to_float({})",
+                "bf16": "bfloat16_to_float({})",
+            }
+            return form[element].format(text)
+        if element == "f64":
+            return repr(float(text))
+        return repr(struct.unpack("f", struct.pack("f", float(text)))[0]) + "f"
+    number = int(text)
+    if element in ("i64", "index"):
+        return f"INT64_C({number})" if number > -(2**63) else "INT64_MIN"
+    return str(number) if number > -(2**31) else "INT32_MIN"
+
+
+def convert(code: str, element: str) -> str:
+    """A number as one of a floating-point type."""
+    return f"{_ROUND[element]}({code})" if element in _ROUND else f"({VALUES[element]})({code})"
+
+
+def _rounded(code: str, element: str) -> str:
+    return f"{_ROUND[element]}({code})" if element in _ROUND else code
+
+
+def bitcast(code: str, source: Type, to: Type) -> str:
+    """The same bits as another type."""
+    if source.is_pointer or to.is_pointer:
+        return f"({c_type(to)})({code})"
+    if source.element == to.element or source.element[0] == to.element[0] == "i":
+        return f"({VALUES[to.element]})({code})"
+    as_bits = {"f32": "float_bits", "f64": "double_bits", **TO_MEMORY}
+    from_bits = {"f32": "as_float", "f64": "as_double", **FROM_MEMORY}
+    bits = f"{as_bits[source.element]}({code})" if source.element in as_bits else code
+    return (
+        f"{from_bits[to.element]}({bits})" if to.element in from_bits else f"({VALUES[to.element]})({bits})"
+    )
+
+
+def _call(name: str, operands: list[str], element: str) -> str:
+    return _rounded(libdevice.call(name, operands, element == "f64"), element)
+
+
+def expression(operation: Operation, operands: list[str], value: Value) -> str:
+    """The C expression of an operation's result.
+
+    Raises:
+        Unsupported: the operation is unknown.
+    """
+    dialect, _, name = operation.name.partition(".")
+    element = value.type.element
+    if dialect == "math":
+        if name == "absi":
+            return f"({operands[0]} < 0 ? -{operands[0]} : {operands[0]})"
+        return _call(name, operands, element)
+    if name == "elementwise_inline_asm":
+        refuse("inline assembly")
+    found = (_ARITH if dialect == "arith" else _TT if dialect == "tt" else {}).get(name)
+    if found is None:
+        refuse(f"the operation {operation.name}")
+    return found(operation, operands, value)
+
+
+def _predicate(operation: Operation) -> str:
+    return operation.head.split(",")[0].strip()
+
+
+def _float_arithmetic(operation: Operation, operands: list[str], value: Value) -> str:
+    sign = _SIGNS[operation.name.partition(".")[2][:3]]
+    return _rounded(f"{operands[0]} {sign} {operands[1]}", value.type.element)
+
+
+def _float_extremum(operation: Operation, operands: list[str], value: Value) -> str:
+    """``...numf`` ignores a NaN, ``...imumf`` returns it."""
+    a, b = operands
+    sign = _SIGNS[operation.name[6:9]]
+    nan = b if operation.name.endswith("numf") else a
+    return f"((({a} {sign} {b}) | ({nan} != {nan})) ? {a} : {b})"
+
+
+def _integer_arithmetic(operation: Operation, operands: list[str], value: Value) -> str:
+    """Wraps around, but where it only feeds addresses."""
+    (a, b), element = operands, value.type.element
+    sign = _SIGNS[operation.name[6:9]]
+    if element == "i1":
+        return f"(({a} {sign} {b}) & 1)"
+    if value.is_address:
+        return f"({a} {sign} {b})"
+    return f"({VALUES[element]})(({_UNSIGNED[element]}){a} {sign} ({_UNSIGNED[element]}){b})"
+
+
+def _division(operation: Operation, operands: list[str], value: Value) -> str:
+    """0 where the divisor is."""
+    (a, b), element = operands, value.type.element
+    sign, type = _SIGNS[operation.name[6:9]], VALUES[element]
+    if operation.name.endswith("ui"):
+        unsigned = _UNSIGNED[element]
+        return f"({b} ? ({type})(({unsigned}){a} {sign} ({unsigned}){b}) : 0)"
+    return f"({b} ? {a} {sign} {b} : 0)"
+
+
+def _bits(operation: Operation, operands: list[str], value: Value) -> str:
+    return f"({operands[0]} {_SIGNS[operation.name[6:-1]]} {operands[1]})"
+
+
+def _shift(operation: Operation, operands: list[str], value: Value) -> str:
+    (a, b), type, unsigned = operands, VALUES[value.type.element], _UNSIGNED[value.type.element]
+    if operation.name == "arith.shrsi":
+        return f"({a} >> {b})"
+    return f"({type})(({unsigned}){a} {'<<' if operation.name == 'arith.shli' else '>>'} {b})"
+
+
+def _integer_extremum(operation: Operation, operands: list[str], value: Value) -> str:
+    a, b = operands
+    sign = _SIGNS[operation.name[6:9]]
+    cast = f"({_UNSIGNED[value.type.element]})" if operation.name.endswith("ui") else ""
+    return f"({cast}{a} {sign} {cast}{b} ? {a} : {b})"
+
+
+def _compare_integers(operation: Operation, operands: list[str], value: Value) -> str:
+    predicate = _predicate(operation)
+    of = operation.operands[0].type
+    cast = f"({_UNSIGNED[of.element]})" if predicate[0] == "u" and not of.is_pointer else ""
+    return f"({cast}{operands[0]} {_COMPARED[predicate[-2:]]} {cast}{operands[1]})"
+
+
+def _compare_floats(operation: Operation, operands: list[str], value: Value) -> str:
+    return "(" + _COMPARED_FLOATS[_predicate(operation)].format(*operands) + ")"
+
+
+def _select(operation: Operation, operands: list[str], value: Value) -> str:
+    return "({} ? {} : {})".format(*operands)
+
+
+def _sign_extend(operation: Operation, operands: list[str], value: Value) -> str:
+    minus = "-" if operation.operands[0].type.element == "i1" else ""
+    return f"{minus}({VALUES[value.type.element]}){operands[0]}"
+
+
+def _zero_extend(operation: Operation, operands: list[str], value: Value) -> str:
+    return f"({VALUES[value.type.element]})({_UNSIGNED[operation.operands[0].type.element]}){operands[0]}"
+
+
+def _truncate(operation: Operation, operands: list[str], value: Value) -> str:
+    element = value.type.element
+    return f"({operands[0]} & 1)" if element == "i1" else f"({VALUES[element]}){operands[0]}"
+
+
+def _from_integer(operation: Operation, operands: list[str], value: Value) -> str:
+    source = operation.operands[0].type.element
+    code = operands[0]
+    if operation.name == "arith.uitofp":
+        code = f"({_UNSIGNED[source]}){code}"
+    elif source == "i1":
+        code = f"-(int){code}"
+    return convert(code, value.type.element)
+
+
+def _to_integer(operation: Operation, operands: list[str], value: Value) -> str:
+    return f"({VALUES[value.type.element]}){operands[0]}"
+
+
+def _to_unsigned(operation: Operation, operands: list[str], value: Value) -> str:
+    element = value.type.element
+    return f"({VALUES[element]})({_UNSIGNED[element]}){operands[0]}"
+
+
+def _convert(operation: Operation, operands: list[str], value: Value) -> str:
+    return convert(operands[0], value.type.element)
+
+
+def _bitcast(operation: Operation, operands: list[str], value: Value) -> str:
+    return bitcast(operands[0], operation.operands[0].type, value.type)
+
+
+def _negate(operation: Operation, operands: list[str], value: Value) -> str:
+    return f"(-{operands[0]})"
+
+
+def _float_remainder(operation: Operation, operands: list[str], value: Value) -> str:
+    return _call("fmod", operands, value.type.element)
+
+
+_ARITH = {
+    **dict.fromkeys(("addf", "subf", "mulf", "divf"), _float_arithmetic),
+    **dict.fromkeys(("maxnumf", "minnumf", "maximumf", "minimumf"), _float_extremum),
+    **dict.fromkeys(("addi", "subi", "muli"), _integer_arithmetic),
+    **dict.fromkeys(("divsi", "divui", "remsi", "remui"), _division),
+    **dict.fromkeys(("andi", "ori", "xori"), _bits),
+    **dict.fromkeys(("shli", "shrsi", "shrui"), _shift),
+    **dict.fromkeys(("maxsi", "minsi", "maxui", "minui"), _integer_extremum),
+    **dict.fromkeys(("extf", "truncf"), _convert),
+    **dict.fromkeys(("sitofp", "uitofp"), _from_integer),
+    **dict.fromkeys(("fptosi", "index_cast"), _to_integer),
+    **dict.fromkeys(("extui", "index_castui"), _zero_extend),
+    "fptoui": _to_unsigned,
+    "negf": _negate,
+    "remf": _float_remainder,
+    "cmpi": _compare_integers,
+    "cmpf": _compare_floats,
+    "select": _select,
+    "extsi": _sign_extend,
+    "trunci": _truncate,
+    "bitcast": _bitcast,
+}
+
+
+def _add_to_pointer(operation: Operation, operands: list[str], value: Value) -> str:
+    return f"({operands[0]} + {operands[1]})"
+
+
+def _high_product(operation: Operation, operands: list[str], value: Value) -> str:
+    a, b = operands
+    if value.type.element == "i32":
+        return f"(int32_t)(((uint64_t)(uint32_t){a} * (uint32_t){b}) >> 32)"
+    return f"(int64_t)(((unsigned __int128)(uint64_t){a} * (uint64_t){b}) >> 64)"
+
+
+def _clamp(operation: Operation, operands: list[str], value: Value) -> str:
+    """A NaN becomes the lower bound, unless it is to be propagated: then it fails both comparisons."""
+    x, low, high = operands
+    if "propagateNan = all" in operation.text:
+        return f"({x} < {low} ? {low} : {x} > {high} ? {high} : {x})"
+    return f"({x} > {low} ? {x} > {high} ? {high} : {x} : {low})"
+
+
+def _external(operation: Operation, operands: list[str], value: Value) -> str:
+    symbol = re.search(r'symbol = "(\w+)"', operation.text)
+    is_double = "f64" in (operation.operands[0].type.element, value.type.element)
+    return libdevice.call_external(symbol[1] if symbol else "", operands, is_double)
+
+
+def _divide(operation: Operation, operands: list[str], value: Value) -> str:
+    return f"{operands[0]} / {operands[1]}"
+
+
+def _root(operation: Operation, operands: list[str], value: Value) -> str:
+    return _call("sqrt", operands, value.type.element)
+
+
+def _pointer_to_integer(operation: Operation, operands: list[str], value: Value) -> str:
+    return f"(int64_t){operands[0]}"
+
+
+def _integer_to_pointer(operation: Operation, operands: list[str], value: Value) -> str:
+    return f"({c_type(value.type)}){operands[0]}"
+
+
+_TT = {
+    "addptr": _add_to_pointer,
+    "bitcast": _bitcast,
+    "fp_to_fp": _convert,
+    "precise_divf": _divide,
+    "precise_sqrt": _root,
+    "mulhiui": _high_product,
+    "clampf": _clamp,
+    "int_to_ptr": _integer_to_pointer,
+    "ptr_to_int": _pointer_to_integer,
+    "extern_elementwise": _external,
+}

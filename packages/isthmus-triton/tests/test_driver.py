@@ -1,0 +1,128 @@
+"""The driver and the compiler that Triton finds: refusals, caches, what scripts ask."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from tests.helpers.children import output
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+
+
+@triton.jit
+def scale_kernel(x, factor, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at) * factor)
+
+
+@triton.jit
+def assembly_kernel(x):
+    tl.store(x, tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x)], tl.int32, True, 1))
+
+
+def test_what_a_cpu_cannot_do_is_refused_by_name():
+    with pytest.raises(
+        NotImplementedError, match="'assembly_kernel' uses inline assembly, which cannot be printed as C"
+    ):
+        assembly_kernel[(1,)](torch.ones(1, dtype=torch.int32))
+    with pytest.raises(ValueError, match="launch_cooperative_grid"):
+        scale_kernel[(1,)](torch.ones(16), 2.0, 16, launch_cooperative_grid=True)
+
+
+def test_configurations_that_print_the_same_c_share_a_library(monkeypatch):
+    from isthmus_triton import build
+
+    x = torch.ones(8)
+    scale_kernel[(1,)](x, 3.0, 8, num_warps=1)
+    monkeypatch.setattr(build, "_compile", None)
+    for warps, stages in ((2, 1), (4, 2), (8, 5)):
+        scale_kernel[(1,)](x, 0.5, 8, num_warps=warps, num_stages=stages)
+    assert x.tolist() == [0.375] * 8
+
+
+def test_a_number_may_come_in_any_width():
+    x = torch.ones(8, dtype=torch.float64)
+    scale_kernel[(1,)](x, 3, 8)
+    scale_kernel[(1,)](x, True, 8)
+    scale_kernel[(1,)](x, 2**40, 8)
+    assert x.tolist() == [3.0 * 2**40] * 8
+
+
+@triton.jit
+def rows_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(n):
+        total += tl.load(x + row * BLOCK + at)
+    tl.store(out + tl.program_id(0) * BLOCK + at, total)
+
+
+def test_launches_are_work_of_the_current_stream():
+    libc, semaphore = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    assert libc.sem_init(semaphore, 0, 0) == 0
+    x, out = torch.ones(50, 256, device="chip"), torch.zeros(50, 256, device="chip")
+    side = torch.chip.Stream()
+    torch.chip.synchronize()
+    with torch.chip.stream(side):
+        side.launch_host_function(
+            ctypes.cast(libc.sem_wait, ctypes.c_void_p).value, ctypes.addressof(semaphore)
+        )
+        rows_kernel[(50,)](x, out, 50, 256)
+        rows_kernel[(50,)](out, x, 1, 256)
+        rows_kernel[(50,)](x, out, 50, 256)
+        done = side.record_event()
+    assert not side.query() and not done.query()
+    libc.sem_post(semaphore)
+    torch.chip.current_stream().wait_event(done)
+    assert torch.equal(out + 0, torch.full((50, 256), 2500.0, device="chip"))
+
+
+def test_a_grid_without_programs_does_nothing():
+    x = torch.ones(8)
+    scale_kernel[(0, 3)](x, 3.0, 8)
+    assert x.tolist() == [1.0] * 8
+
+
+def test_benchmarks_measure():
+    x = torch.ones(1024, device="chip")
+    assert 0 < triton.testing.do_bench(lambda: scale_kernel[(1,)](x, 1.0, 1024), warmup=1, rep=2) < 1000
+
+
+def test_without_pytorchs_accelerator_kernels_run_on_the_cpu():
+    code = """
+        import torch, triton, triton.testing
+        from isthmus_triton.driver import Driver
+        print(Driver().get_active_torch_device(), Driver().get_current_target().backend)
+        import sys
+        print("isthmus" in sys.modules)
+        print(triton.testing.do_bench(lambda: torch.ones(9) + 1, warmup=1, rep=1) > 0)
+    """
+    assert output(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split() == ["cpu", "cpu", "False", "True"]
+
+
+def test_a_missing_compiler_is_named(tmp_path):
+    code = """
+        from isthmus_triton import build
+        try:
+            build.library("", True)
+        except RuntimeError as error:
+            print(error)
+    """
+    expected = "Triton kernels need a C compiler, and there is no absent-cc: install gcc, or set CC to one"
+    assert output(code, CC="absent-cc -O2") == expected
+
+
+def test_c_that_does_not_compile_is_kept(tmp_path):
+    code = """
+        from isthmus_triton import build
+        try:
+            build.library("int launch(", True)
+        except RuntimeError as error:
+            path = str(error).split("(the C is in ")[1].rstrip(")")
+            print(open(path).read(), "does not compile" in str(error))
+    """
+    assert output(code, TMPDIR=tmp_path, TRITON_CACHE_DIR=tmp_path) == "int launch( True"

@@ -1,0 +1,289 @@
+"""Kernels against PyTorch: every kind of statement, odd sizes, all dtypes."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+from triton.language.extra.cuda import libdevice  # noqa: E402
+
+DEVICES = ("cpu", "chip")
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def close(found, expected, tolerance=2e-6):
+    assert found.shape == expected.shape
+    found, expected = found.cpu().double(), expected.cpu().double()
+    assert (found - expected).abs().max() <= tolerance * max(1.0, expected.abs().max().item())
+
+
+@triton.jit
+def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    tl.store(out + at, tl.load(x + at, mask=mask) + tl.load(y + at, mask=mask), mask=mask)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", (*FLOATS, torch.int8, torch.int16, torch.int32, torch.int64))
+def test_sums_are_those_of_pytorch(device, dtype):
+    x, y = (torch.randn(1003, device=device).mul(50).to(dtype) for _ in range(2))
+    out = torch.zeros(1100, dtype=dtype, device=device)
+    add_kernel[(triton.cdiv(1003, 128),)](x, y, out, 1003, BLOCK=128)
+    assert torch.equal(out[:1003], x + y) and not out[1003:].any()
+
+
+@triton.jit
+def softmax_kernel(x, out, stride, columns, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * stride + at, mask=at < columns, other=-float("inf"))
+    values = values - tl.max(values, 0)
+    powers = tl.exp(values)
+    tl.store(out + row * columns + at, powers / tl.sum(powers, 0), mask=at < columns)
+
+
+@pytest.mark.parametrize("columns", (1, 5, 781, 1024))
+def test_softmax_of_rows_with_gaps(columns):
+    x = torch.randn(37, columns + 3)[:, :columns]
+    out = torch.empty(37, columns)
+    softmax_kernel[(37,)](x, out, x.stride(0), columns, BLOCK=triton.next_power_of_2(columns))
+    close(out, x.softmax(1))
+
+
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows = (tl.program_id(0) * BM + tl.arange(0, BM)) % M
+    columns = (tl.program_id(1) * BN + tl.arange(0, BN)) % N
+    inner = tl.arange(0, BK)
+    left, right = a + rows[:, None] * K + inner[None, :], b + inner[:, None] * N + columns[None, :]
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        rest = K - k * BK
+        x = tl.load(left, mask=inner[None, :] < rest, other=0.0)
+        y = tl.load(right, mask=inner[:, None] < rest, other=0.0)
+        total = tl.dot(x, y, total)
+        left += BK
+        right += BK * N
+    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    within = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c + rows[:, None] * N + columns[None, :], total, mask=within)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
+@pytest.mark.parametrize("blocks", ((16, 16, 16), (64, 32, 32), (32, 64, 8)))
+def test_products_of_odd_sizes(dtype, blocks):
+    m, n, k = 67, 91, 53
+    a, b, c = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype), torch.empty(m, n)
+    matmul_kernel[(triton.cdiv(m, blocks[0]), triton.cdiv(n, blocks[1]))](a, b, c, m, n, k, *blocks)
+    close(c, a.double() @ b.double())
+
+
+@triton.jit
+def columns_kernel(x, sums, places, running, sorted, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    values = tl.load(x + at)
+    tl.store(sums + tl.arange(0, COLUMNS), tl.sum(values, 0))
+    tl.store(sums + COLUMNS + tl.arange(0, ROWS), tl.max(values, 1))
+    tl.store(places + tl.arange(0, ROWS), tl.argmin(values, 1))
+    tl.store(running + at, tl.cumsum(values, 0))
+    tl.store(sorted + at, tl.sort(values, 1))
+
+
+@pytest.mark.parametrize("shape", ((4, 8), (32, 64), (64, 2)))
+def test_reductions_scans_and_sorting(shape):
+    rows, columns = shape
+    x = torch.randn(shape)
+    sums, places = torch.empty(rows + columns), torch.empty(rows, dtype=torch.int32)
+    running, ordered = torch.empty(shape), torch.empty(shape)
+    columns_kernel[(1,)](x, sums, places, running, ordered, rows, columns)
+    close(sums, torch.cat([x.sum(0), x.max(1).values]))
+    assert places.tolist() == x.argmin(1).tolist()
+    close(running, x.cumsum(0))
+    assert torch.equal(ordered, x.sort(1).values)
+
+
+@triton.jit
+def reshaping_kernel(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    values = tl.load(x + at)
+    tl.store(out + at, tl.reshape(tl.trans(tl.reshape(values, (4, N // 4))), (N,)))
+    low, high = tl.split(tl.join(values, -values))
+    tl.store(out + N + at, low * high)
+    tl.store(out + 2 * N + at, tl.gather(values, N - 1 - at, 0))
+    tl.store(out + 3 * N + tl.arange(0, 2 * N), tl.cat(values, values + 1, can_reorder=True))
+
+
+def test_elements_that_move():
+    x, out = torch.randn(32), torch.empty(160)
+    reshaping_kernel[(1,)](x, out, 32)
+    expected = (x.view(4, 8).t().reshape(-1), -(x * x), x.flip(0), x, x + 1)
+    assert torch.equal(out, torch.cat(expected))
+
+
+@triton.jit
+def control_kernel(out, n, limit):
+    total, step = 0, 0
+    vector = tl.zeros((16,), tl.float32)
+    while step < n:
+        total += step * step
+        vector += step
+        if total > limit:
+            vector *= 2.0
+        else:
+            total += 1
+        step += 1
+    for i in range(n, 0, -2):
+        total -= i
+    if n > 100:
+        tl.store(out, -1.0)
+        return
+    tl.store(out, total.to(tl.float32))
+    tl.store(out + 1 + tl.arange(0, 16), vector)
+
+
+@pytest.mark.parametrize("n", (0, 1, 9, 101))
+def test_loops_branches_and_early_returns(n):
+    out = torch.zeros(17)
+    control_kernel[(1,)](out, n, 20)
+    total, value = 0, 0.0
+    for step in range(n):
+        total, value = total + step * step, value + step
+        if total > 20:
+            value *= 2
+        else:
+            total += 1
+    for i in range(n, 0, -2):
+        total -= i
+    assert out.tolist() == ([-1.0] + [0.0] * 16 if n > 100 else pytest.approx([total] + [value] * 16))
+
+
+@triton.jit
+def atomic_kernel(out, integers, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    tl.atomic_add(out + at % 3, 1.0, mask=mask)
+    tl.atomic_max(integers + at * 0, at, mask=mask)
+    tl.atomic_xor(integers + 1 + at * 0, at, mask=mask)
+    tl.atomic_cas(integers + 2, 0, tl.program_id(0) + 1)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_atomics_of_many_programs(dtype):
+    out, integers = torch.zeros(3, dtype=dtype), torch.zeros(3, dtype=torch.int32)
+    atomic_kernel[(13,)](out, integers, 200, BLOCK=16)
+    assert out.tolist() == [67, 67, 66]
+    bits = 0
+    for i in range(200):
+        bits ^= i
+    assert integers[:2].tolist() == [199, bits] and 1 <= integers[2] <= 13
+
+
+@triton.jit
+def functions_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    mask = at < n
+    values = tl.load(x + at, mask=mask)
+    tl.store(out + at, tl.exp(values), mask=mask)
+    tl.store(out + n + at, tl.log(tl.abs(values)), mask=mask)
+    tl.store(out + 2 * n + at, tl.exp2(values), mask=mask)
+    tl.store(out + 3 * n + at, libdevice.tanh(values), mask=mask)
+    tl.store(out + 4 * n + at, libdevice.isnan(values).to(tl.float32), mask=mask)
+    tl.store(out + 5 * n + at, libdevice.round(values), mask=mask)
+
+
+def test_functions_are_exact_to_two_units():
+    special = torch.tensor(
+        [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-40, 88.8, -103.9, 127.9, -149.5]
+    )
+    x = torch.cat([torch.randn(4000) * 30, special])
+    n, out = x.numel(), torch.empty(6, x.numel())
+    functions_kernel[(1,)](x, out, n, BLOCK=4096)
+    wide = x.double()
+    expected = (wide.exp(), wide.abs().log(), wide.exp2(), wide.tanh(), wide.isnan().double())
+    for found, each in zip(out, expected, strict=False):
+        right = each.float()
+        assert torch.equal(found.isnan(), right.isnan())
+        unit = torch.nextafter(right.abs(), torch.tensor(float("inf"))) - right.abs()
+        far = (found.double() - each).abs() > 2 * unit.double()
+        assert not (far & right.isfinite()).any()
+        assert torch.equal(found[right.isinf()], right[right.isinf()])
+    half = x - x.trunc()
+    assert torch.equal(out[5].nan_to_num(), (x.trunc() + half.sign() * (half.abs() >= 0.5)).nan_to_num())
+
+
+@triton.jit
+def reversing_kernel(x, y, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y + BLOCK - 1 - at, tl.load(x + at))
+
+
+@triton.jit
+def doubling_kernel(x, y, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at) * 2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shift", (-3, -1, 0, 1, 100))
+def test_arguments_may_overlap(device, shift):
+    """A program reads its block before it writes, wherever the arguments lie."""
+    memory = torch.arange(600.0, device=device)
+    before = memory.clone()
+    doubling_kernel[(1,)](memory[200:], memory[200 + shift :], 256)
+    expected = before.clone()
+    expected[200 + shift : 456 + shift] = before[200:456] * 2
+    assert torch.equal(memory, expected)
+    reversing_kernel[(1,)](memory[200:], memory[200 + shift :], 256)
+    after = expected.clone()
+    after[200 + shift : 456 + shift] = expected[200:456].flip(0)
+    assert torch.equal(memory, after)
+
+
+@triton.jit
+def block_pointer_kernel(x, y, rows, columns, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    source = tl.make_block_ptr(x, (rows, columns), (columns, 1), (start, 0), (BLOCK, BLOCK), (1, 0))
+    to = tl.make_tensor_descriptor(y, [rows, columns], [columns, 1], [BLOCK, BLOCK])
+    for k in range(0, tl.cdiv(columns, BLOCK)):
+        to.store([start, k * BLOCK], tl.load(source, boundary_check=(0, 1), padding_option="zero") + 1)
+        source = tl.advance(source, (0, BLOCK))
+
+
+def test_block_pointers_and_descriptors():
+    x, y = torch.randn(100, 72), torch.zeros(100, 72)
+    block_pointer_kernel[(4,)](x, y, 100, 72, 32)
+    assert torch.equal(y, x + 1)
+
+
+@triton.jit
+def random_kernel(out, seed, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.rand(seed, at))
+    tl.store(out + BLOCK + at, tl.randn(seed, at))
+
+
+def test_random_numbers_have_their_distribution():
+    out = torch.empty(2, 4096)
+    random_kernel[(1,)](out, 7, 4096)
+    assert out[0].min() >= 0 and out[0].max() < 1 and abs(out[0].mean() - 0.5) < 0.02
+    assert abs(out[1].mean()) < 0.05 and abs(out[1].std() - 1) < 0.05
+
+
+@triton.jit
+def narrow_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    mask = at < n
+    value = tl.load(x + at, mask=mask)
+    tl.store(out + at, value.to(tl.float16), mask=mask)
+    tl.store(out + n + at, value.to(tl.bfloat16).to(tl.float16), mask=mask)
+
+
+def test_conversions_round_to_the_nearest():
+    x = torch.cat(
+        [torch.randn(2000) * 10 ** torch.randn(2000), torch.tensor([65519.9, 65520.0, 6e-8, 3e-8, -0.0])]
+    )
+    out = torch.empty(2, x.numel(), dtype=torch.float16)
+    narrow_kernel[(1,)](x, out, x.numel(), BLOCK=4096)
+    assert torch.equal(out[0], x.half()) and torch.equal(out[1], x.bfloat16().half())

@@ -1,0 +1,38 @@
+"""Random kernels in Triton's interpreter and compiled: equal to the bit."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from tests.helpers import triton_programs  # noqa: E402
+from tests.helpers.children import output  # noqa: E402
+from tools.repository import ROOT  # noqa: E402
+
+PROGRAMS = 100
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory):
+    """What the interpreter computes, by number of the program; it replaces the language of a whole process."""
+    path = tmp_path_factory.mktemp("interpreted") / "results.pt"
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+        import torch
+        from tests.helpers import triton_programs
+        torch.save([triton_programs.results(seed) for seed in range({PROGRAMS})], {str(path)!r})
+    """
+    output(code, TRITON_INTERPRET="1")
+    return torch.load(path)
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_a_random_kernel_computes_what_the_interpreter_does(seed, interpreted):
+    found = triton_programs.results(seed)
+    assert torch.equal(found.view(torch.uint8), interpreted[seed].view(torch.uint8)), triton_programs.source(
+        seed
+    )
