@@ -11,7 +11,8 @@
  *   - "Current device" is per thread and is what device_set() last set on that thread; a function that
  *     takes neither a device nor a stream acts on it. The core calls device_set() only when it changes.
  *   - A null stream is the current device's default stream. A function that takes a stream only enqueues:
- *     it returns before the work is done, and pointers must stay valid until the work is done.
+ *     it returns before the work is done, and memory must stay valid until the work is done. Structs, text
+ *     and arrays of arguments are valid during the call only.
  *   - Work on one stream runs in the order in which it was enqueued. Only events order streams among
  *     themselves; this includes the default stream.
  *   - Sizes are bytes, times are as named, and pointers to outputs are never null.

@@ -23,6 +23,8 @@
  *   - A kernel enqueues its work on context->stream. A kernel that computes in the calling thread instead has
  *     the flag ISTHMUS_OPERATOR_HOST: the stream is idle when it is called, its work is done when it returns, and its tensors
  *     and its workspace have the addresses at which the CPU reaches them (the driver's host_window).
+ *   - The context, the arguments and what they point to (DLTensors, their shapes and strides, text) are valid
+ *     during the call only. Work that is enqueued gets copies of what it needs.
  *   - Inputs are not written, unless the schema marks them. Outputs are written in full; their previous
  *     contents are undefined, and poisoned by the conformance suite.
  *   - Without ISTHMUS_OPERATOR_STRIDED all tensors are contiguous. Without ISTHMUS_OPERATOR_IN_PLACE no output

@@ -91,6 +91,7 @@ class Frame:
         self._device = _Device(*dlpack_device)
         self._items: list[Any_] = []
         self._kept: list[Any] = []
+        self._contents: list[bytes] = []  # of what is kept, before it is overwritten
 
     def push(self, value: Any) -> None:
         """Add an argument: DeviceTensor, number, text, None, or a list of those (its length, then its items)."""
@@ -127,7 +128,7 @@ class Frame:
         return tensor
 
     def call(self, operator: LoadedOperator, context: Context, explained: list[str]) -> None:
-        """Call a kernel.
+        """Call a kernel, then overwrite its arguments and the context: work that it has enqueued may not read them.
 
         Args:
             explained: receives the messages of ``context.explain``.
@@ -135,12 +136,26 @@ class Frame:
         Raises:
             KernelError: the kernel returned an error status, or raised.
         """
-        self.prepare_call(operator, context, explained)()
+        if not self._contents:
+            self._contents = [bytes(kept) for kept in self._kept]
+        for kept, content in zip(self._kept, self._contents, strict=True):
+            ctypes.memmove(ctypes.addressof(kept), content, len(content))
+        call, arguments = self._prepare(operator, context, explained)
+        try:
+            call()
+        finally:
+            for kept in (*self._kept, arguments, context):
+                ctypes.memset(ctypes.addressof(kept), 0, ctypes.sizeof(kept))
 
     def prepare_call(
         self, operator: LoadedOperator, context: Context, explained: list[str]
     ) -> Callable[[], None]:
         """Prepare a call for repetition while the frame exists; arguments and errors as in :meth:`call`."""
+        return self._prepare(operator, context, explained)[0]
+
+    def _prepare(
+        self, operator: LoadedOperator, context: Context, explained: list[str]
+    ) -> tuple[Callable[[], None], Any]:
         arguments = (Any_ * (len(self._items) + 1))(Any_(_INT), *self._items)
         arguments[0].v_int64 = ctypes.addressof(context)
         result = Any_(_NONE)
@@ -152,7 +167,7 @@ class Frame:
                 raise KernelError(f"raised {_raised_error()}")
             _check_status(result, explained)
 
-        return call
+        return call, arguments
 
 
 def _check_status(result: Any_, explained: list[str]) -> None:
