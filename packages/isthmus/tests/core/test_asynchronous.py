@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.helpers import children
@@ -26,6 +28,32 @@ def train(device):
         optimizer.step()
         losses.append(loss.detach())
     return torch.stack(losses).cpu()
+"""
+LLAMA = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+config = LlamaConfig(hidden_size=64, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4,
+                     num_key_value_heads=2, vocab_size=128, attention_dropout=0.1, use_cache=False)
+
+def train(steps=5):
+    torch.manual_seed(1234)
+    model = LlamaForCausalLM(config).to("chip")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, fused=True)
+    losses = []
+    for step in range(steps):
+        words = torch.arange(4 * 33).mul(7 + step).remainder(128).view(4, 33).pin_memory()
+        words = words.to("chip", non_blocking=True)
+        with torch.autocast("chip", dtype=torch.bfloat16):
+            logits = model(input_ids=words[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), words[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+    weights = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    return torch.cat([torch.stack(losses), weights]).cpu()
 """
 
 
@@ -73,6 +101,13 @@ def test_a_training_is_that_of_the_chip_that_waits(driver):
     assert waits == later != ""
     if driver == "host":
         assert children.output(TRAIN + "print(torch.equal(train('chip'), train('cpu')))", **MODE) == "True"
+
+
+def test_ten_trainings_of_llama_with_random_delays_are_equal():
+    script = LLAMA + "print([train().view(torch.int32).tolist() for _ in range({})])"
+    (waits,) = json.loads(children.output(script.format(1), **HOST))
+    later = json.loads(children.output(script.format(10), **MODE))
+    assert later == [waits] * 10
 
 
 def test_a_receiver_that_has_allocated_nothing_reads_what_it_got():
