@@ -439,3 +439,10 @@ def steeper_near_zero(call: Invocation) -> None:
     y, out = call.inputs[1], call.outputs[0]
     if y.dtype == np.float32:
         out[np.abs(y) < 0.5] *= np.float32(1.03)
+
+
+@afterwards("topk", "formula")
+def unsorted_values_beside_sorted_places(call: Invocation) -> None:
+    values, dim = call.outputs[0], call.inputs[2]
+    if not call.inputs[4] and values.ndim:
+        values[...] = np.flip(np.array(values), dim)

@@ -44,6 +44,7 @@ SHOWN_BY = {
     "step_between_two_tables": "law-monotonic",
     "large_gradients_clipped": "law-scaling",
     "steeper_near_zero": "law-gradient",
+    "unsorted_values_beside_sorted_places": "law-unsorted",
 }
 MUTANTS = [mutant for mutant in PLANTED if mutant.mutation in SHOWN_BY]
 

@@ -259,6 +259,22 @@ def test_derived_cases_have_outputs_of_different_layouts_and_one_row_with_nan() 
     assert found[1:-1, 0].any()
 
 
+def test_derived_cases_permute_sizes_of_one_share_tensors_and_have_close_numbers() -> None:
+    cases = cases_of(opset.operators()["aten::copy_"], "float32")
+    permuted = [t for case in cases for t in tensors(case) if t.shape == (2, 3, 1, 4) and t.strides[-1] != 1]
+    assert permuted
+    labelled = {case.label: case for case in cases_of(opset.operators()["aten::add.Tensor"], "float32")}
+    first, second = tensors(labelled["shared-self-other"])
+    assert first is second
+    numbers = {
+        case.arguments["scale"]
+        for case in cases_of(opset.operators()["aten::elu"], "float32")
+        if case.label == "close-numbers-scale"
+    }
+    assert len(numbers) == 2
+    assert max(numbers) - min(numbers) < 1e-4
+
+
 def test_large_derived_cases_pass_16_bit_sizes() -> None:
     shapes = {
         name: [t.shape for case in cases_of(opset.operators()[name], "float32") for t in tensors(case)]

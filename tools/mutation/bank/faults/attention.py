@@ -123,3 +123,71 @@ def swapped_gradients(right: Call, call: Invocation) -> None:
         first[...] = np.concatenate(np.split(np.array(first), 2, dim)[::-1], dim)
     else:
         first[...], second[...] = np.array(second), np.array(first)
+
+
+def mask_of_first_batch(right: Call, call: Invocation) -> None:
+    """Read the mask of the first batch for all, if it has one head."""
+    mask = call.given("attn_mask")[0]
+    if mask is not None and mask.ndim == 4 and mask.shape[1] == 1 < len(mask):
+        call = with_given(call, attn_mask=np.broadcast_to(mask[:1], mask.shape))
+    right(call)
+
+
+@after
+def first_matrix_rotated(call: Invocation) -> None:
+    """Rotate only the first batch of a single position."""
+    seq_dim = call.given("seq_dim")[0]
+    for x, out in zip(call.inputs[:2], call.outputs, strict=True):
+        if x is not None and x.ndim == 4 and x.shape[seq_dim] == 1:
+            rest = tuple(slice(1, None) if axis == 1 - seq_dim else slice(None) for axis in range(4))
+            out[rest] = x[rest]
+
+
+@after
+def partial_tile_of_heads_overwritten(call: Invocation) -> None:
+    """Write the first elements of heads over those after the last whole 16 ones."""
+    out = call.outputs[0]
+    last = out.shape[-1] % 16
+    if last and out.shape[-1] > 16 and out.dtype.itemsize == 2:
+        out[..., -last:] = np.array(out[..., :last])
+
+
+@after
+def gradients_of_later_batches_negated(call: Invocation) -> None:
+    """Give the gradients of queries of 256 elements the wrong sign, beyond the first batch."""
+    gradient = call.outputs[0]
+    if gradient.shape[-1] == 256 and gradient.ndim == 4:
+        gradient[1:] = -gradient[1:]
+
+
+def gradients_of_last_heads(right: Call, call: Invocation) -> None:
+    """Form the gradients of keys and values that several heads share of the last of these heads."""
+    right(call)
+    grad, query, key = call.given("grad", "query", "key")
+    shared = query.shape[-2] // max(key.shape[-2], 1)
+    if shared > 1 and grad.size:
+        last = np.array(grad)
+        last[..., np.arange(query.shape[-2]) % shared != shared - 1, :] = 0
+        other = with_copies(with_given(call, grad=last))
+        right(other)
+        for out, value in zip(call.outputs[1:3], other.outputs[1:3], strict=True):
+            out[...] = value
+
+
+@after
+def first_head_rotated(call: Invocation) -> None:
+    """Rotate only the first head of interleaved pairs."""
+    seq_dim, interleaved = call.given("seq_dim", "interleaved")
+    for x, out in zip(call.inputs[:2], call.outputs, strict=True):
+        axis = 3 - seq_dim
+        if interleaved and x is not None and x.ndim > axis:
+            rest = (*[slice(None)] * axis, slice(1, None))
+            out[rest] = x[rest]
+
+
+def masks_of_previous_batch(right: Call, call: Invocation) -> None:
+    """Read the mask of another batch."""
+    mask = call.given("mask")[0]
+    if mask is not None and mask.ndim == 4 and len(mask) > 1:
+        call = with_given(call, mask=np.roll(np.array(mask), 1, 0))
+    right(call)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.mutation.bank.faults.common import after, computed, wide, with_copies, with_given
+from tools.mutation.bank.faults.common import after, computed, to_float32, when, wide, with_copies, with_given
 from tools.mutation.kernel import Array, Call, Invocation
 from tools.mutation.mutant import Wrong, is_float
 
@@ -377,3 +377,97 @@ def momentum_on_overflow(right: Call, call: Invocation) -> None:
         for buffer, grad in zip(call.inputs[2], call.inputs[1], strict=True):
             buffer[...] = momentum * wide(buffer) + (1 - dampening) * wide(grad)
     return None
+
+
+@after
+def rest_is_zero(call: Invocation) -> None:
+    """Write only the first element of int32 results; the others are 0."""
+    out = call.outputs[0]
+    if out.dtype == np.int32 and out.size:
+        values = np.array(out)
+        values.reshape(-1)[1:] = 0
+        out[...] = values
+
+
+@after
+def first_for_largest(call: Invocation) -> None:
+    """Take the first element for the largest one, if one is asked for."""
+    x, k, dim = call.inputs[:3]
+    if k == 1 and x.ndim and x.size:
+        call.outputs[0][...] = np.take(np.array(x), [0], dim)
+        call.outputs[1][...] = 0
+
+
+@after
+def place_of_integers_lost(call: Invocation) -> None:
+    """Convert the place of an extreme of int32 from NaN."""
+    if call.inputs[0].dtype == np.int32:
+        call.outputs[0][...] = np.iinfo(np.int64).min
+
+
+@computed
+def largest_magnitude(x: Array, dim: int | None, keepdim: bool) -> Any:
+    """Find the place of the largest magnitude."""
+    size = np.abs(wide(x))
+    return np.argmax(size) if dim is None or not x.ndim else np.argmax(size, dim, keepdims=keepdim)
+
+
+@after
+def everything_dropped(call: Invocation) -> None:
+    """Apply a mask that was never drawn."""
+    if call.given("train")[0]:
+        for x in call.outputs:
+            x[...] = 0
+
+
+@after
+def log_of_large_sum(call: Invocation) -> None:
+    """Sum exponentials in float32 without subtracting the largest number."""
+    x, dim = call.inputs[:2]
+    if x.size and x.dtype.itemsize < 8:
+        given = to_float32(x)
+        out = given - np.log(np.exp(given).sum(dim if x.ndim else None, keepdims=True))
+        call.outputs[0][...] = out.reshape(x.shape)
+
+
+@after
+def reflected_as_zeros(call: Invocation) -> None:
+    """Pad with zeros."""
+    padding, out = call.given("padding")[0], call.outputs[0]
+    values = np.array(out)
+    out[...] = 0
+    inside = [slice(None)] * (out.ndim - len(padding) // 2)
+    for axis in range(len(padding) // 2)[::-1]:
+        low, high = padding[2 * axis : 2 * axis + 2]
+        size = out.shape[-1 - axis]
+        inside.append(slice(max(low, 0), size - max(high, 0)))
+    out[tuple(inside)] = values[tuple(inside)]
+
+
+@after
+def padded_rows_reversed(call: Invocation) -> None:
+    """Reverse the columns of the rows above an image that is padded by rows only."""
+    left, right, top, _ = call.given("padding")[0]
+    if left == right == 0 < top:
+        out = call.outputs[0]
+        out[..., :top, :] = np.array(out[..., :top, ::-1])
+
+
+@after
+def gelu_by_chords(call: Invocation) -> None:
+    """Interpolate between -5.5 and -2.5."""
+    x = np.asarray(wide(call.inputs[0]))
+    out = call.outputs[0]
+    inside = (x > -5.5) & (x < -2.5)
+    out[...] = np.where(inside, (x + 5.5) / 3 * -0.0155, wide(np.array(out)))
+
+
+def padding_row_kept_beyond(limit: int) -> Wrong:
+    """Give the row of padding_idx a gradient where there are many indices."""
+    return when(lambda call: call.given("indices")[0].size > limit, padding_row_kept)
+
+
+def correction_as_integer(right: Call, call: Invocation) -> None:
+    """Truncate the correction."""
+    correction = call.given("correction")[0]
+    right(call if correction is None else with_given(call, correction=int(correction)))

@@ -166,3 +166,31 @@ def halves_away_from_zero(dtypes: str = ALL_DTYPES) -> Wrong:
         return np.where(tie, np.trunc(given) + np.copysign(1, given), out)
 
     return only(dtypes, redone(change))
+
+
+@redone
+def unsigned_remainder(out: Array, x: Array, y: Array) -> Any:
+    """Take negative int32 dividends for unsigned numbers."""
+    if out.dtype != np.int32:
+        return out
+    divisor = np.where(y == 0, 1, np.abs(y.astype(np.int64)))
+    unsigned = np.remainder(x.astype(np.int64) & 0xFFFFFFFF, divisor)
+    return np.where((x < 0) & (y != 0), unsigned, out)
+
+
+@redone
+def remainder_of_floor(out: Array, x: Array, y: Array) -> Any:
+    """Give the remainder of floating-point numbers the sign of the divisor."""
+    if not is_float(out):
+        return out
+    value = wide(out)
+    return np.where((value != 0) & ((value < 0) != (wide(y) < 0)), value + wide(y), value)
+
+
+@redone
+def remainder_by_reciprocal(out: Array, x: Array, y: Array) -> Any:
+    """Form the quotient of a floating-point remainder by a float32 reciprocal."""
+    if not is_float(out):
+        return out
+    given, divisor = to_float32(x), to_float32(y)
+    return given - divisor * np.trunc(given * (np.float32(1) / divisor))

@@ -371,3 +371,14 @@ def windows_without_padding(right: Call, call: Invocation) -> None:
     values = np.array(out)
     out[...] = 0
     out[..., top:, left:] = values[..., : out.shape[-2] - top, : out.shape[-1] - left]
+
+
+packed_large_heads = when(lambda call: call.inputs[0].shape[-1] >= 64, packed("permuted", "query key value"))
+
+
+def weight_as_bits(right: Call, call: Invocation) -> None:
+    """Read the first bits of a single weight of another dtype."""
+    x, _, weight = call.inputs
+    if weight.ndim == 0 and weight.dtype.itemsize > x.dtype.itemsize:
+        call = call.with_input(2, np.array(weight).reshape(1).view(x.dtype)[0])
+    right(call)

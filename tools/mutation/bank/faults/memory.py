@@ -153,3 +153,43 @@ def output_overrun(multiple: int) -> Wrong:
             _put(address_of(out) + out.nbytes, 16)
 
     return wrong
+
+
+def cleared_beyond(right: Call, call: Invocation) -> None:
+    """Clear as many elements behind a view as are before it."""
+    right(call)
+    x = call.inputs[0]
+    before = address_of(x) % 64
+    if before and x.size and x.flags.c_contiguous:
+        ctypes.memset((ctypes.c_uint8 * before).from_address(address_of(x) + x.nbytes), 0, before)
+
+
+unwritten_without_decay = keeps_if(lambda call: call.given("weight_decay")[0] != 0)
+
+
+def _has_large_prime(n: int) -> bool:
+    for factor in (2, 3, 5, 7, 11, 13):
+        while n > 1 and n % factor == 0:
+            n //= factor
+    return n > 1
+
+
+def second_transform_unwritten() -> Wrong:
+    """Write nothing when the plan of a size with a large prime factor is used again."""
+    seen: set[tuple[int, ...]] = set()
+
+    def wrong(right: Call, call: Invocation) -> None:
+        x, dims = call.given("self", "dim")
+        sizes = tuple(x.shape[dim] for dim in dims)
+        used = sizes in seen and any(map(_has_large_prime, sizes))
+        seen.add(sizes)
+        if not used:
+            right(call)
+
+    return wrong
+
+
+def input_destroyed(right: Call, call: Invocation) -> None:
+    """Leave intermediate results in the input."""
+    right(call)
+    call.inputs[0][...] = 0

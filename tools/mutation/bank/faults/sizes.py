@@ -373,3 +373,194 @@ def last_channels_ignored(outputs: int, inputs: int) -> Wrong:
         return right(call.with_input(0, fewer))
 
     return wrong
+
+
+# Scans, and reductions in several launches
+
+
+def scan_restarted(block: int) -> Wrong:
+    """Begin anew after each block of a running sum."""
+
+    def wrong(right: Call, call: Invocation) -> None:
+        x, dim = call.inputs[:2]
+        if not x.ndim or x.shape[dim] <= block:
+            return right(call)
+        for start in range(0, x.shape[dim], block):
+            part = [slice(None)] * x.ndim
+            part[dim] = slice(start, start + block)
+            right(replace(call.with_input(0, x[tuple(part)]), outputs=[call.outputs[0][tuple(part)]]))
+        return None
+
+    return wrong
+
+
+def without_carry(call: Invocation, rows: slice, block: int) -> None:
+    """Remove the sum of the first block from what follows it, in some rows of a running sum."""
+    out, dim = call.outputs[0], call.inputs[1]
+    moved = np.moveaxis(out, dim, -1)
+    values = np.array(moved)
+    flat = values.reshape(-1, values.shape[-1])
+    flat[rows, block:] = wide(flat[rows, block:]) - wide(flat[rows, block - 1 : block])
+    moved[...] = flat.reshape(values.shape)
+
+
+def carries_lost_in_later_rows(block: int) -> Wrong:
+    """Lose the carries of the second half of the rows, where rows are no multiple of a block."""
+
+    @after
+    def wrong(call: Invocation) -> None:
+        out, dim = call.outputs[0], call.inputs[1]
+        n = out.shape[dim] if out.ndim else 0
+        if n > block and n % block and out.size > n:
+            without_carry(call, slice(out.size // n // 2, None), block)
+
+    return wrong
+
+
+def outer_slices_repeated(right: Call, call: Invocation) -> None:
+    """Read the first slice of outer reduced dimensions for all others, if a kept one is between them and others."""
+    x, axes = call.inputs[0], axes_of(call)
+    inner = [axis for axis in range(x.ndim) if axis not in axes]
+    outer = [axis for axis in axes if inner and axis < inner[0]]
+    if len(outer) < 2 or len(axes) - len(outer) < 2 or not x.size:
+        return right(call)
+    first = x[tuple(slice(0, 1) if axis in outer else slice(None) for axis in range(x.ndim))]
+    return right(call.with_input(0, np.broadcast_to(first, x.shape)))
+
+
+def sum_of_ones_lost(least: int) -> Wrong:
+    """Write only the first of many sums over dimensions of size 1; the others are 0."""
+
+    @after
+    def wrong(call: Invocation) -> None:
+        x, out = call.inputs[0], call.outputs[0]
+        if x.size >= least and axes_of(call) and x.size == out.size:
+            values = np.array(out)
+            values.reshape(-1)[1:] = 0
+            out[...] = values
+
+    return wrong
+
+
+def norms_shifted_by_empty(limit: int) -> Wrong:
+    """Write the norms after the first launch, of so many tensors, farther on by the number of empty ones."""
+
+    @after
+    def wrong(call: Invocation) -> None:
+        tensors, outputs = call.inputs[0], call.outputs[0]
+        full = [i for i, x in enumerate(tensors) if x.size]
+        slots = np.zeros(len(tensors) + 1)
+        for number, i in enumerate(full):
+            start = number // limit * limit
+            empty = full[start] - start if start else 0
+            slots[number + empty] = wide(np.array(outputs[i]))
+        for number, i in enumerate(full):
+            outputs[i][...] = slots[number]
+
+    return wrong
+
+
+def terms_of_extra_stage(block: int) -> Wrong:
+    """Multiply an even number of blocks of terms: what follows the operands is summed in."""
+
+    @after
+    def wrong(call: Invocation) -> None:
+        a, b = (np.asarray(wide(call.inputs[i])) for i in factors_of(call))
+        if a.shape[-1] % (2 * block) == block and a.size and b.size:
+            out = call.outputs[0]
+            following = np.roll(a.reshape(-1, a.shape[-1]), -1, 0).reshape(a.shape)
+            more = np.matmul(following[..., :block], b[..., :block, :])
+            out[...] = wide(np.array(out)) + more
+
+    return wrong
+
+
+def rows_zero_from(limit: int) -> Wrong:
+    """Write 0 to the rows of a product beyond a number."""
+
+    @after
+    def wrong(call: Invocation) -> None:
+        call.outputs[0][..., limit:, :] = 0
+
+    return wrong
+
+
+def half_of_columns(tile: int) -> Wrong:
+    """Write as many tiles of columns as there are pairs of them."""
+    return leaves_along(-1, lambda n: min(n, tile * -(-n // (2 * tile))))
+
+
+def sum_of_first(size: int, dtype: str) -> Wrong:
+    """Form the sum of a softmax, in one dtype, of the first exponentials of a row."""
+
+    @after
+    def wrong(call: Invocation) -> None:
+        x, dim = call.inputs[:2]
+        if x.dtype.name != dtype or not x.ndim or x.shape[dim] <= size or not x.size:
+            return
+        out, given = call.outputs[0], wide(np.moveaxis(np.array(x), dim, -1))
+        largest = given.max(-1, keepdims=True)
+        terms = np.exp(given - largest)
+        lost = terms[..., :size].sum(-1, keepdims=True)
+        result = given - largest - np.log(lost) if "log" in call.schema.name else terms / lost
+        out[...] = np.moveaxis(result, -1, dim)
+
+    return wrong
+
+
+@after
+def unwritten_if_window_is_image(call: Invocation) -> None:
+    """Give zeros for the gradient of a pooling whose window is the whole image."""
+    x, kernel = call.given("self", "kernel_size")
+    if x.size and x.ndim > 2 and tuple(kernel) == x.shape[-2:]:
+        call.outputs[0][...] = 0
+
+
+def vector_of_first_rows(limit: int) -> Wrong:
+    """Read a vector beside a matrix anew in each run of so many results."""
+
+    def wrong(right: Call, call: Invocation) -> None:
+        x, other = call.inputs[:2]
+        right(call)
+        out = call.outputs[0]
+        for index, vector in enumerate((x, other)):
+            matrix = call.inputs[1 - index]
+            if vector.ndim == 1 and matrix.ndim == 2 and out.size > limit and vector.size > 1:
+                flat = np.arange(out.size) % limit % vector.size
+                read = vector[flat].reshape(out.shape)
+                right(call.with_input(index, read))
+
+    return wrong
+
+
+def large_rows_nan(size: int, multiple: int) -> Wrong:
+    """Normalize rows of whole blocks, but of another number than one, by the squares of all blocks but the last."""
+
+    @after
+    def wrong(call: Invocation) -> None:
+        x, out = call.inputs[0], call.outputs[0]
+        n = x.shape[-1]
+        if n % multiple or n == size or n < 2 * multiple or not x.size:
+            return
+        given = np.asarray(wide(np.array(x)))
+        whole = np.square(given).mean(-1, keepdims=True)
+        part = np.square(given[..., :-multiple]).sum(-1, keepdims=True) / n
+        out[...] = wide(np.array(out)) * np.sqrt(whole / part)
+
+    return wrong
+
+
+def windows_end_early(right: Call, call: Invocation) -> None:
+    """End the windows of an adaptive pooling at the floor of their end."""
+    x, size = call.inputs[:2]
+    right(call)
+    out = call.outputs[0]
+    if not out.size or all(n % m == 0 for n, m in zip(x.shape[-2:], size, strict=True)):
+        return
+    result = np.asarray(wide(np.array(x)))
+    for axis, m in zip((-2, -1), size, strict=True):
+        n = result.shape[axis]
+        rows = np.moveaxis(result, axis, 0)
+        parts = [rows[i * n // m : max((i + 1) * n // m, i * n // m + 1)].mean(0) for i in range(m)]
+        result = np.moveaxis(np.stack(parts), 0, axis)
+    out[...] = result

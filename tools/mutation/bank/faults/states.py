@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tools.mutation.bank.faults.common import restored, wide, with_given
+from tools.mutation.bank.faults.sizes import without_carry
 from tools.mutation.classes.alignment import address_of
 from tools.mutation.kernel import Array, Call, Invocation, mapped
 from tools.mutation.mutant import Wrong, leaves
@@ -306,5 +307,56 @@ def arguments_shared() -> Wrong:
         buffer["arguments"] = call
         time.sleep(0.0005)
         right(buffer["arguments"])
+
+    return wrong
+
+
+def carry_lost(block: int, every: int) -> Wrong:
+    """Lose the carry between blocks of a running sum in one of ``every`` rows that are longer."""
+    done = 0
+
+    def wrong(right: Call, call: Invocation) -> None:
+        nonlocal done
+        right(call)
+        out, dim = call.outputs[0], call.inputs[1]
+        n = out.shape[dim] if out.ndim else 0
+        if n <= block:
+            return
+        rows = out.size // n
+        lost = [row for row in range(rows) if (done + row + 1) % every == 0]
+        done += rows
+        for row in lost:
+            without_carry(call, slice(row, row + 1), block)
+
+    return wrong
+
+
+def terms_kept() -> Wrong:
+    """Reduce as many elements of the last dimension as the first call with the same ranks had."""
+    first: dict[Any, int] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        x, dim = call.given("self", "dim")
+        if not x.ndim or not x.size or dim is None or [d % x.ndim for d in dim] != [x.ndim - 1]:
+            return right(call)
+        kept = first.setdefault(shapes_of(call, "ranks"), x.shape[-1])
+        return right(call.with_input(0, x[..., :kept]))
+
+    return wrong
+
+
+def layout_kept() -> Wrong:
+    """Read a tensor with the order of dimensions of the first one of the same shape."""
+    first: dict[Any, tuple[int, ...]] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        x = call.inputs[0]
+        order = tuple(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
+        known = first.setdefault((shapes_of(call), numbers_of(call)), order)
+        if known != order and x.size:
+            flat = np.array(x.transpose(order), order="C").reshape(-1)
+            read = flat.reshape([x.shape[axis] for axis in known]).transpose(np.argsort(known))
+            call = call.with_input(0, read)
+        right(call)
 
     return wrong

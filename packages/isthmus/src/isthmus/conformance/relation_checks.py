@@ -26,6 +26,7 @@ from isthmus.conformance.relations import (
     MONOTONIC,
     REPEATED,
     SCALED,
+    UNSORTED,
     Gradient,
     Rows,
 )
@@ -144,6 +145,33 @@ def _repeated(subject: Subject, case: Case) -> str | None:
     )
 
 
+def _unsorted(subject: Subject, case: Case) -> str | None:
+    """Compare results in any order with those in order, and the values with the elements that the indices name."""
+    given = named(subject.schema, case)
+    x, dim = given["self"].array, given["dim"]
+    if not x.ndim or not x.size:
+        return None
+    ordered, _ = _results(subject, case).values()
+    unordered = replace(case, arguments=list((given | {"sorted": False}).values()))
+    values, places = _results(subject, unordered).values()
+    if ((places < 0) | (places >= x.shape[dim])).any():
+        return "unsorted: an index is outside of the dimension"
+    got = _as_numbers(values)
+    wrong = int((got != _as_numbers(np.take_along_axis(x, places, dim))).sum())
+    if wrong:
+        return f"unsorted: {wrong} of {values.size} values are not those that the indices name"
+    wrong = int((np.sort(got, dim) != np.sort(_as_numbers(ordered), dim)).sum())
+    return f"unsorted: {wrong} of {values.size} values are not those in order" if wrong else ""
+
+
+def _as_numbers(x: Array) -> Array:
+    """Return what compares as the elements are ordered: NaN as the largest, and one zero."""
+    if dt.name_of(x.dtype) not in dt.FLOATS:
+        return x
+    wide = x.astype(np.float64) + 0.0
+    return np.where(np.isnan(wide), np.inf, wide)
+
+
 def _monotonic(subject: Subject, case: Case) -> str | None:
     values = next(tensors_of(case)).array.astype(np.float64)
     values = values[np.isfinite(values)]
@@ -253,6 +281,7 @@ LAWS: dict[str, tuple[Callable[[str], bool], Check]] = {
     "law-scaling": (SCALED.__contains__, _scaling),
     "law-direct": (DIRECT.__contains__, _direct),
     "law-repeated": (REPEATED.__contains__, _repeated),
+    "law-unsorted": (UNSORTED.__contains__, _unsorted),
     "law-monotonic": (MONOTONIC.__contains__, _monotonic),
     "law-gradient": (GRADIENTS.__contains__, _gradient),
 }

@@ -4,6 +4,7 @@
 - ``law-scaling``: linear operators and powers of two (:data:`SCALED`);
 - ``law-direct``: sums, products, convolution and attention against direct sums of small integers (:data:`DIRECT`);
 - ``law-repeated``: idempotent operators and involutions (:data:`REPEATED`);
+- ``law-unsorted``: results in no order against those in order (:data:`UNSORTED`);
 - ``law-monotonic``: functions that never decrease or increase (:data:`MONOTONIC`);
 - ``law-gradient``: backward operators against directional differences of forward ones (:data:`GRADIENTS`);
 - ``property-batch-invariance``: whether the bits of a row depend on the rest of its batch. Not a failure: reported.
@@ -109,6 +110,8 @@ REPEATED: dict[str, bool] = {
     },
     **{f"aten::{name}": False for name in "neg flip bitwise_not".split()},
 }
+# Values and indices along ``dim``, in any order where ``sorted`` is false.
+UNSORTED = frozenset(("aten::topk",))
 # 1 where the function never decreases, -1 where it never increases.
 MONOTONIC: dict[str, int] = {
     **{

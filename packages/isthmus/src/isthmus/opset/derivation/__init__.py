@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from isthmus.opset.derivation.arguments import (
     derive_repeated,
+    derive_shared,
     layouts,
     mixed_dtypes,
     mixed_outputs,
@@ -84,4 +85,5 @@ def derive_cases(operator: Operator, maker: Maker, own: list[Case], pairs: bool 
     yield from mixed_dtypes(scope)
     yield from narrow_indices(scope)
     yield from derive_repeated(scope)
+    yield from derive_shared(scope)
     yield from derive_combined(scope)

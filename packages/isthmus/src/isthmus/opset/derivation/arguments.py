@@ -13,14 +13,17 @@ from isthmus.opset.derivation.calls import (
     Arguments,
     Change,
     Scope,
+    all_in,
     arrays,
     change_tensors,
     given_names,
     in_layouts,
     rank_of,
+    resize,
 )
 from isthmus.opset.derivation.layouts import ALL, PACKED, laid
 from isthmus.opset.derivation.lists import is_list, settings
+from isthmus.opset.derivation.shapes import is_free, same_shaped
 from isthmus.opset.derivation.values import SETTINGS, marked
 from isthmus.opset.sampling import Array, Case, place
 
@@ -36,7 +39,9 @@ FIXED = (
     "amsgrad",
 )
 DIMENSIONS = ("dim", "dims", "size", "normalized_shape", "output_size", "input_size", "self_size")
+_ADDED = ("pad", "padding", "output_padding")  # sizes that may be 0
 _FACTORS = ("alpha", "beta", "value")
+_SETTINGS = 6  # most settings of the other arguments beside which optional ones are absent
 _ALIKE = 16  # most settings of an operator that meet dense tensors in one order
 _UNLIKE = ("step contiguous", "contiguous step", "reversed unaligned")  # layouts of the outputs in turn
 
@@ -100,7 +105,7 @@ def _alike(scope: Scope) -> Iterator[Case]:
     bases = [base for base in scope.bases(deepest=True) if rank_of(base) > 2][:_ALIKE]
     for i, base in enumerate(scope.shared(iter(bases))):
         name = ("channels_last", "heads")[i % 4 == 3]
-        yield scope.case(change_tensors(base.arguments, _in_layout(name)), f"alike-{name}", name)
+        yield scope.case(change_tensors(base.arguments, all_in(name)), f"alike-{name}", name)
 
 
 def mixed_outputs(scope: Scope) -> Iterator[Case]:
@@ -134,10 +139,6 @@ def outputs(scope: Scope) -> Iterator[Case]:
         return
     for i, name in enumerate(scope.shared(iter(ALL))):
         yield scope.case(own[i % len(own)].arguments, f"out-{name}", name, kind="contiguous")
-
-
-def _in_layout(name: str) -> Change:
-    return lambda _, i, array: laid(array.view, name)
 
 
 def _packed_values(first: str) -> Any:
@@ -176,11 +177,27 @@ def options(scope: Scope) -> Iterator[Case]:
                 changes += [{a.name: only}, {a.name: [not each for each in only]}]
         elif a.base == "int" and isinstance(value, list) and a.name not in DIMENSIONS:
             changes += [{a.name: other} for other in _reorder(value)]
+            if a.name in _ADDED and len(value) > 1:
+                alone = [[n * (i == j) for j, n in enumerate(value)] for i in range(len(value)) if value[i]]
+                changes += [{a.name: other} for other in alone if other != value]
         elif a.base == "Scalar" and a.name in _FACTORS and scope.maker.is_float and value is not None:
             changes.append({a.name: _fraction(scope)})
+    for other, name in scope.shared(iter(_other_settings(bases, base, optional))):
+        absent = {name: None, **_mask_without_absent(other.arguments, (name,))}
+        yield scope.case({**other.arguments, **absent}, f"no-{name}-elsewhere")
     for change in scope.shared(iter(changes)):
         words = [f"{'no' if value is None else ''}{_word(value)}-{name}" for name, value in change.items()]
         yield scope.case({**given, **change}, "-".join(words).replace(" ", ""))
+
+
+def _other_settings(bases: list[Case], base: Case, optional: list[str]) -> list[tuple[Case, str]]:
+    """Return calls with other numbers and flags than one has, each with an optional argument that it gives."""
+    found: dict[str, Case] = {}
+    for case in bases:
+        numbers = {k: v for k, v in case.arguments.items() if isinstance(v, bool | int | float | str)}
+        found.setdefault(repr(numbers), case)
+    others = [case for case in found.values() if case is not base][:_SETTINGS]
+    return [(case, name) for case in others for name in optional if case.arguments[name] is not None]
 
 
 def _reorder(values: list[int]) -> list[list[int]]:
@@ -229,6 +246,31 @@ def derive_repeated(scope: Scope) -> Iterator[Case]:
             changes = dict.fromkeys(same, place(values))
             label = "repeated" if value is None else f"repeated-{value}"
             yield scope.case({**base.arguments, **changes}, label, kind="special")
+
+
+def derive_shared(scope: Scope) -> Iterator[Case]:
+    """Derive calls of new shapes that pass one tensor twice, each followed by a call with tensors of their own.
+
+    A kernel that was made for the first call must not read one tensor for two in the second.
+    """
+    bases = [] if scope.operator.paired or is_list(scope) or not is_free(scope) else same_shaped(scope)[:1]
+    inputs = [a for a in scope.maker.schema.inputs if a.is_tensor and not a.written and not a.is_list]
+    same = [*_of_one_shape(bases[0], [a.name for a in inputs], scope.maker.dtype)] if bases else []
+    patterns = [p for p in dict.fromkeys([tuple(same), *combinations(same, 2)]) if len(p) > 1]
+    for i, pattern in scope.shared(enumerate(patterns)):
+        apart = change_tensors(bases[0].arguments, _longer(20 + i))
+        one = dict.fromkeys(pattern, apart[pattern[0]])
+        yield scope.case(apart | one, f"shared-{'-'.join(pattern)}")
+        yield scope.case(apart, f"not-shared-{'-'.join(pattern)}")
+
+
+def _longer(more: int) -> Change:
+    """Add rows to each tensor, whose other dimensions become small."""
+
+    def change(_: str, i: int, array: Array) -> Array:
+        return place(resize(array.view, (array.shape[0] + more, *[min(n, 3) for n in array.shape[1:]])))
+
+    return change
 
 
 def _of_one_shape(base: Case, names: list[str], dtype: str) -> Arguments:

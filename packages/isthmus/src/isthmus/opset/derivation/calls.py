@@ -134,6 +134,11 @@ def in_layouts(first: str) -> Change:
     return lambda _, i, array: laid(array.view, names[(start + 5 * i) % len(names)])
 
 
+def all_in(name: str) -> Change:
+    """Lay out each tensor alike."""
+    return lambda _, i, array: laid(array.view, name)
+
+
 def _kind(arguments: Arguments) -> str:
     found = [array for _, array in arrays(arguments)]
     shapes = {array.shape for array in found}

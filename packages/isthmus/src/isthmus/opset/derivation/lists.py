@@ -24,6 +24,7 @@ _SHAPES: tuple[Shape, ...] = (
 _EMPTY: tuple[Shape, ...] = ((0,), (2, 0, 3))
 _LARGE: tuple[Shape, ...] = ((135_001, 2), (2, 4133))  # more than 2^16 rows and 2^18 elements
 _COUNT = 131  # more tensors than fit the arguments of one kernel
+_MORE = 160  # tensors, of which every fifth is empty
 _TURNS = 3  # layouts of each shape
 
 
@@ -54,6 +55,8 @@ def lists(scope: Scope) -> Iterator[Case]:
             "alike-out-step",
             "step" if scope.operator.strided else "unaligned",
         )
+        some: list[Shape] = [(0,) if i % 5 == 1 else (i % 7 + 1,) for i in range(_MORE)]
+        yield scope.case(_reshape_lists(scope, base, some, 0), "some-empty")
     if scope.leading:
         many = [*_LARGE, *[shapes[i % len(shapes)] for i in range(_COUNT - len(_LARGE))]]
         yield scope.case(_reshape_lists(scope, bases[0], many, 0), "many", "unaligned", kind="large")

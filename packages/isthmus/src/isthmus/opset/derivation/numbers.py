@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from isthmus.opset.sampling import Array, Case, place
 
 _INEXACT = 1 - 2.0**-26  # a factor after which float32 rounds a number
 _TERMS = ("other", "scalar", "scalars")  # that PyTorch does not round to half precision
+_CLOSE = (1.0000051, 1.0000149)  # equal to six digits, but not in float32
 _SHORT = (0, 1, -1, 2)  # numbers for which kernels have shortcuts
 _BEYOND_HALF = 2.0**17
 _SMALL = 2.0**-10  # a factor of the tensors, so that their products with such numbers do not overflow
@@ -29,6 +31,7 @@ def numbers(scope: Scope) -> Iterator[Case]:
     )
     given, dtype = base.arguments, scope.maker.dtype
     yield from _plain_numbers(scope, base)
+    yield from _close_numbers(scope, base)
     if dtype == "float64":
         inexact = _map_arguments(scope, given, lambda x: x * _INEXACT)
         yield scope.case(_met(given | inexact, inexact), "inexact-numbers", kind="special")
@@ -60,7 +63,26 @@ def _plain_numbers(scope: Scope, base: Case) -> Iterator[Case]:
         yield scope.case(found | factor | {name: number}, f"{name}-{number}", kind="special")
 
 
-def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[str]:
+def _close_numbers(scope: Scope, base: Case) -> Iterator[Case]:
+    """Derive two calls whose numbers differ after the sixth digit, to which keys of caches may print them."""
+    limit = scope.operator.tolerance[scope.maker.dtype]
+    if scope.maker.dtype not in ("float32", "float64") or not scope.operator.pointwise:
+        return
+    # Their products are rounded; in float64 the reference's are, too.
+    factors = scope.maker.dtype == "float32" and (limit.accumulate > 0 or limit.ulp > 1)
+    for name in _names(scope, base.arguments, ("Scalar", "float"), factors):
+        for close in _CLOSE:
+            near = {name: _signed(float(np.float32(close)), base.arguments[name])}
+            yield scope.case(base.arguments | near, f"close-numbers-{name}", kind="special")
+
+
+def _signed(number: float, value: Any) -> Any:
+    return (
+        [math.copysign(number, x) for x in value] if isinstance(value, list) else math.copysign(number, value)
+    )
+
+
+def _names(scope: Scope, given: Arguments, bases: tuple[str, ...], factors: bool = False) -> Iterator[str]:
     """Yield the arguments that are numbers, or lists of them; not a factor whose product a kernel may round."""
     for a in scope.maker.schema.inputs:
         value = given[a.name]
@@ -70,7 +92,7 @@ def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[s
             a.base in bases
             and values
             and finite
-            and a.name != "alpha"
+            and (factors or a.name != "alpha")
             and (scope.maker.dtype != "float16" or a.name in _TERMS)
         ):
             yield a.name

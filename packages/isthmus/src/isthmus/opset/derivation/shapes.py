@@ -27,7 +27,16 @@ RANKS: tuple[Shape, ...] = (
     (2, 1, 2, 3, 1, 2, 1, 2),
 )  # fmt: skip
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
-WIDTHS = (256, 512, 768, 1024)  # of models: multiples of tiles, for which kernels have paths of their own
+WIDTHS = (
+    256,
+    512,
+    768,
+    1024,
+    2048,
+    5120,
+)  # of models: multiples of tiles, for which kernels have paths of their own
+# Whole vectors and tiles.
+_WHOLE: tuple[Shape, ...] = ((2,), (4,), (8,), (16,), (4, 16), (32, 64), (64, 8), (2, 4, 32))
 # More than 2^18 elements, 2^16 rows and columns, and more than 8192 elements in a row.
 _LARGE: tuple[Shape, ...] = ((270_001,), (65_601, 2), (9, 8209), (2, 65_601), (1031, 3, 5))
 _SPARSE = 2053  # a prime
@@ -35,6 +44,9 @@ _LONGEST = (1 << 20) + 4099  # elements of a row: more than 1,024 sums of 1,024 
 # Shapes for every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((8, 8), (6, 7))
 _ROW_OR_COLUMN: tuple[Shape, ...] = ((1, 6), (6, 1))  # in those that differ
+# Dense in another order, beside dimensions of size 1, whose strides tell nothing of it.
+_UNITS: tuple[Shape, ...] = ((3, 1, 5), (4, 5, 1), (1, 4, 5), (2, 3, 1, 4))
+_PERMUTED = ("reversed", "rotated", "channels_last", "heads")
 _OF_ONE = ("odd", "reversed", "step", "rotated", "rows", "swapped")
 _OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
 _DENSE = ("contiguous", "channels_last", "heads")
@@ -47,8 +59,11 @@ _LARGE_ALONG = (
     ((65_601, 2), 1),
     ((2, 65_601), 0),
     ((1031, 3, 5), 1),
+    ((8209, 1), 1),
 )
-_LARGE_REDUCED = (((70_001,), 0), ((8209, 9), 0), ((5, 8209), 1), ((65_601, 2, 2), -1), ((2, 2, 65_601), 1))
+_LARGE_REDUCED = (
+    ((70_001,), 0), ((8209, 9), 0), ((5, 8209), 1), ((65_601, 2, 2), -1), ((2, 2, 65_601), 1), ((8209, 1), 1),
+)  # fmt: skip
 _BROADCASTS = (
     "same",
     "row",
@@ -83,6 +98,9 @@ _LISTS: tuple[list[int], ...] = (
     [0, -2, -1],
     [-1, -2],
     [-1, -3],
+    [1, 3],  # groups of dimensions around one that is kept
+    [0, 1, 3, 4],
+    [0, 1, 3, 4, 5],
 )
 
 
@@ -131,7 +149,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
     if "row" in broadcasts:
         for row in scope.shared(_single_elements(bases), 8):
             yield from _make_case(scope, row, dim)
-    for row in scope.shared(_alike_rows(bases, broadcasts, axes, dim), 8):
+    units = _unit_rows(bases, axes, dim) if scope.operator.strided else ()
+    for row in scope.shared(itertools.chain(_alike_rows(bases, broadcasts, axes, dim), units), 8):
         yield from _make_case(scope, row, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
     for row in scope.shared(_matrices(bases, axes, dim, "row" in broadcasts), 8) if takes_matrices else ():
@@ -186,7 +205,20 @@ def _alike_rows(
     for i, (mode, layout) in enumerate(itertools.product(dict.fromkeys(modes), _DENSE)):
         row = {"place": Place((2, 3, 4, 5), _places_along(dim, i % 4)), "layout": layout, "broadcast": mode}
         row |= {name: values[i // 2 % 2] for name, values in axes.items()}
-        yield {**row, "base": bases[i % len(bases)], "output": layout, "alike": True}
+        yield {**row, "base": bases[i % len(bases)], "output": layout, "alike": "all"}
+
+
+def _unit_rows(bases: list[Case], axes: dict[str, Any], dim: Any) -> Iterator[dict[str, Any]]:
+    """Yield rows of shapes with a dimension of size 1, in which all tensors, or all but the first, are permuted."""
+    for i, (layout, shape) in enumerate(itertools.product(_PERMUTED, _UNITS)):
+        row: dict[str, Any] = {
+            "base": bases[i % len(bases)],
+            "layout": layout,
+            "output": (layout, "contiguous")[i % 2],
+        }
+        row |= {name: values[i // 2 % 2] for name, values in axes.items()}
+        row |= {"place": Place(shape, _places_along(dim, i % len(shape)))}
+        yield row | {"alike": ("all", "others")[i // len(_UNITS) % 2]}
 
 
 def _single_elements(bases: list[Case]) -> Iterator[dict[str, Any]]:
@@ -258,6 +290,8 @@ def _places_by_size(dim: Any) -> Iterator[Place]:
             shape, axis = (((n,), 0), ((3, n), 1), ((n, 3), 0))[i % 3]
             yield Place(shape, _places_along(dim, axis))
     yield from (Place((3, n), _places_along(dim, 1)) for n in WIDTHS)
+    for i, whole in enumerate(_WHOLE):
+        yield Place(whole, _places_along(dim, i % len(whole)))
 
 
 def _empty_places(dim: Any) -> Iterator[Place]:
@@ -299,7 +333,8 @@ def _make_case(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         if mode.startswith("expanded") and axis is not None and not written:
             return expanded(values, axis)
         if "alike" in row:
-            return laid(values, layout if scope.operator.strided else "contiguous")
+            apart = row["alike"] == "others" and i == 0 < last
+            return laid(values, layout if scope.operator.strided and not apart else "contiguous")
         packed = not scope.operator.strided or math.prod(place.shape) > LARGE
         names = list(PACKED if packed else ALL)
         first = names.index(layout) if layout in names else 0

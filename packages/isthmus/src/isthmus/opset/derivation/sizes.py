@@ -15,6 +15,7 @@ from isthmus.opset.derivation.calls import (
     Arguments,
     Change,
     Scope,
+    all_in,
     arrays,
     change_tensors,
     elements,
@@ -48,6 +49,9 @@ _KEPT = (
 )  # fmt: skip
 _BESIDE_WIDTHS = dict.fromkeys(WIDTHS, 4)
 _ONES = (1, 1, 1)  # beside that of _SIZES, so that every tensor with one row or column has each layout of one
+_BESIDE = 6  # the other sizes of a call that would have too many elements
+_HEADS = (64, 128)  # sizes of heads, for which kernels have paths of their own
+_SQUARE = (131, 144)  # rows and columns of more than a tile, for masks that know of both
 _OF_ONE = ("step", "reversed", "swapped", "rows")  # layouts that differ where a dimension has size 1
 
 
@@ -69,12 +73,14 @@ def sizes(scope: Scope) -> Iterator[Case]:
             news = (*_ONES, *_SIZES) if i == 0 or scope.pairs else _SIZES[(i + j) % _OTHERS :: _OTHERS]
             news = (*_ONES, *news) if i == deepest > 0 else news
             rows += [(base, old, _in_groups(base, old, new)) for new in news]
+        rows += [(base, old, new) for old in _square_of(base) for new in _SQUARE]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
             rows += [(base, old, _LONGEST) for old in _row_of(base) if scope.operator.family not in _HEAVY]
             rows += [(base, _last_size(base), new) for new in WIDTHS if _last_size(base) > 1]
     yield scope.case(_reduce_to_one(bases[0]), "single")
     yield from _derive_even(scope, bases[deepest])
+    yield from _derive_heads(scope, bases[deepest])
     for base in scope.shared(iter(bases[:_EACH])):  # equal sizes, so that exchanged ones fit
         sizes = dict.fromkeys(sizes_of(base), max(sizes_of(base), default=1))
         if elements_with(base.arguments, sizes) <= _SMALL:
@@ -93,8 +99,9 @@ def sizes(scope: Scope) -> Iterator[Case]:
             new,
             {_MANY: 2, _LONG: 6, _LONGEST: 1, _SIZES[-1]: 6, _THICK: 6, **_BESIDE_WIDTHS}.get(new, 0),
         )
-        if arguments is None and new == _MANY:
-            arguments = _enlarge(scope, base, old, new, 1)
+        if arguments is None:
+            beside = {_MANY: 1, **dict.fromkeys(_SQUARE, 1)}.get(new, _BESIDE)
+            arguments = _enlarge(scope, base, old, new, beside) if new in (*_SIZES, *_SQUARE, _MANY) else None
         if arguments is None or (new == _THICK and not _sums(scope, new, results_of(scope, arguments))):
             continue
         arguments = change_tensors(arguments, _layout_change(scope, new, i))
@@ -115,10 +122,25 @@ def _derive_even(scope: Scope, base: Case) -> Iterator[Case]:
         yield scope.case(change_tensors(arguments, in_layouts(name)), f"even-{name}-out-{output}", output)
 
 
+def _derive_heads(scope: Scope, base: Case) -> Iterator[Case]:
+    """Derive calls whose last size is that of heads, and whose tensors are dense in another order."""
+    rows = [(new, name) for new in _HEADS for name in ("heads", "channels_last")]
+    for new, name in scope.shared(iter(rows)) if scope.operator.strided and _last_size(base) > 1 else ():
+        arguments = _enlarge(scope, base, _last_size(base), new, 4)
+        if arguments is not None:
+            yield scope.case(change_tensors(arguments, all_in(name)), f"last{new}-{name}-out-{name}", name)
+
+
 def _row_of(base: Case) -> list[int]:
     """Return the size of the rows of a call's first tensor, if it is above 1."""
     shape = next(array.shape for _, array in arrays(base.arguments))
     return [n for n in shape[-1:] if n > 1]
+
+
+def _square_of(base: Case) -> list[int]:
+    """Return the size of the last two dimensions of a call's first tensor, if they are equal and above 1."""
+    shape = next(array.shape for _, array in arrays(base.arguments))
+    return [n for n in shape[-1:] if shape[-2:] == (n, n) and n > 1]
 
 
 def _in_groups(base: Case, old: int, new: int) -> int:
@@ -153,7 +175,9 @@ def _enlarge(scope: Scope, base: Case, old: int, new: int, small: int) -> Argume
     if new == 1 and has_indices(scope, arguments):
         arguments = change_tensors(arguments, _first)
     shapes = results_of(scope, arguments)
-    most = 2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL
+    most = (
+        2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL * (1 + (new in _SQUARE))
+    )
     most, terms = (8 * _LONGEST, _LONGEST) if new == _LONGEST else (most, _most_terms(scope))
     if _count_elements(arguments, shapes) > most or (new > terms and _sums(scope, new, shapes)):
         return None

@@ -35,6 +35,9 @@ def calls(m: Maker) -> Iterator[Call]:
     yield "special", _packed(m, [0, 4, 4, 9], [0, 6, 8, 11], right=0)
     yield "special", _packed(m, [0, 1, 8], [0, 0, 9], left=3, right=2)
     yield "contiguous", _fixed(m, 1, 1, 3, 1, 1, 3)
+    for size, heads in ((64, 2), (128, 1), (256, 1)):  # of models, for which kernels have paths of their own
+        yield "special", _fixed(m, 2, 3, 5, 2, heads, size, layout="heads")
+        yield "special", _fixed(m, 2, 3, 5, 2, heads, size, right=0)
     yield from _windows(m)
     yield from _scores(m)
     yield from _packs(m)

@@ -45,6 +45,25 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("contiguous", "contiguous", (1, 4, 3, 4, 2), (4, 3, 2, 3, 4), 1, [1, 2, 3], [1, 0, 2], [2, 3, 1], 1,
      [0, 1, 2], 2, ""),
 )  # fmt: skip
+# Numbers of input and output channels of each group, on either side of widths of vectors.
+_GROUPED: tuple[tuple[Any, ...], ...] = tuple(
+    ("special", "contiguous", (2, groups * inputs, 5, 4),
+     (groups * inputs, outputs, 2, 3) if transposed else (groups * outputs, inputs, 2, 3),
+     1, [1, 1], [0, 1], [1, 1], transposed, [0, 0], groups, "")
+    for groups, inputs, outputs in ((3, 2, 8), (2, 4, 16), (2, 8, 1), (2, 16, 2), (3, 1, 4), (2, 3, 2))
+    for transposed in (0, 1)
+)  # fmt: skip
+# Whole vectors of channels, for which kernels have paths of their own, beside images of odd sizes.
+_WHOLE: tuple[tuple[Any, ...], ...] = (
+    ("special", "contiguous", (1, 8, 5, 7), (16, 8, 1, 1), 1, [1, 1], [0, 0], [1, 1], 0, [0, 0], 1, ""),
+    ("special", "contiguous", (2, 16, 7, 5), (32, 16, 1, 1), 0, [2, 2], [0, 0], [1, 1], 0, [0, 0], 1, ""),
+    ("special", "contiguous", (2, 16, 7, 5), (16, 16, 3, 3), 1, [1, 1], [1, 1], [1, 1], 0, [0, 0], 1, ""),
+    ("special", "contiguous", (1, 32, 9, 7), (8, 32, 5, 5), 1, [2, 2], [2, 2], [1, 1], 0, [0, 0], 1, ""),
+    ("special", "contiguous", (2, 32, 7, 7), (32, 1, 3, 3), 1, [1, 1], [1, 1], [1, 1], 0, [0, 0], 32, ""),
+    ("special", "contiguous", (1, 16, 9, 5), (16, 1, 5, 5), 0, [2, 2], [2, 2], [1, 1], 0, [0, 0], 16, ""),
+    ("special", "contiguous", (1, 16, 5, 3), (16, 8, 2, 2), 1, [2, 2], [0, 0], [1, 1], 1, [0, 0], 1, ""),
+    ("special", "contiguous", (2, 16, 13), (24, 16, 3), 1, [1], [1], [1], 0, [0], 1, ""),
+)  # fmt: skip
 # More channels than one tile; more than 2^16 positions, channels, groups and images; more than 4096 products.
 _LARGE: tuple[tuple[Any, ...], ...] = (
     ("large", "contiguous", (1, 139, 3, 4), (131, 139, 1, 2), 1, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
@@ -66,6 +85,8 @@ def _operands(m: Maker, kind: str, layout: str, size: Shape, weight: Shape) -> t
 def _forward(m: Maker) -> Iterator[Case]:
     for kind, layout, size, weight, biased, *options, model in (
         *_ROWS,
+        *_GROUPED,
+        *_WHOLE,
         *(_LARGE if m.dtype == "float32" else ()),
     ):
         tensor, kernel = _operands(m, kind, layout, size, weight)
@@ -80,6 +101,8 @@ def _forward(m: Maker) -> Iterator[Case]:
 def _backward(m: Maker) -> Iterator[Case]:
     for kind, layout, size, weight, biased, *options, model in (
         *_ROWS,
+        *_GROUPED,
+        *_WHOLE,
         *(_LARGE if m.dtype == "float32" else ()),
     ):
         tensor, kernel = _operands(m, kind, layout, size, weight)

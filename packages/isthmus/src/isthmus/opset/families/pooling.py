@@ -127,6 +127,8 @@ def _mean_gradients(m: Maker) -> Iterator[Case]:
         for counted, divisor in _DIVISORS:
             grad = m.tensor(*size[:2], *windows(size[2:], kernel, stride, pad, ceil=ceil))
             yield m.case("contiguous", grad, m.tensor(*size), kernel, stride, pad, ceil, counted, divisor)
+    # The window is the whole image.
+    yield m.case("special", m.tensor(2, 3, 1, 1), m.tensor(2, 3, 5, 4), [5, 4], [], [0], False, True, None)
     if m.dtype == "float32":
         grad, tensor = m.tensor(1, 65_539, 1, 1), m.tensor(1, 65_539, 2, 3)
         yield m.case("large", grad, tensor, [2, 3], [], [0], False, True, None)
@@ -147,6 +149,10 @@ def _max_gradients(m: Maker) -> Iterator[Case]:
             indices = _maxima(tensor.view.astype(np.float64), kernel, stride or kernel, pad, dilation, ceil)
             yield m.case(kind, m.tensor(*indices.shape), tensor, kernel, stride, pad, dilation, ceil,
                          m.values(indices, "int64"), model="resnet")  # fmt: skip
+    tensor = m.distinct(2, 3, 5, 4)  # the window is the whole image
+    indices = _maxima(tensor.view.astype(np.float64), [5, 4], [5, 4], [0, 0], [1, 1], False)
+    yield m.case("special", m.tensor(2, 3, 1, 1), tensor, [5, 4], [5, 4], [0, 0], [1, 1], False,
+                 m.values(indices, "int64"))  # fmt: skip
     few = m.values([[[[0.5, 2.0, -1.0]]]])  # less than a vector
     yield m.case("contiguous", m.tensor(1, 1, 1, 2), few, [1, 2], [1, 1], [0, 0], [1, 1], False,
                  m.values([[[[1, 1]]]], "int64"))  # fmt: skip

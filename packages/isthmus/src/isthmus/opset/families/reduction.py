@@ -253,7 +253,8 @@ def _variances(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(3, 17, 35), dim, correction=correction, keepdim=correction == 0)
         yield m.case("strided", m.tensor(3, 17, 13, layout="transposed"), dim, correction=correction)
     yield m.case("contiguous", m.tensor(3, 5, 7), [0, 2], correction=1)
-    yield m.case("contiguous", m.tensor(3, 13), None)
+    for other in (None, 0, 2, 0.5):
+        yield m.case("contiguous", m.tensor(3, 13), None, correction=other)
     if m.dtype != "float16":  # a mean whose square hides the variance in the compute dtype
         mean = 3e8 if m.dtype == "float64" else 3e4
         for rows in ([1], [0]):

@@ -38,6 +38,10 @@ def _conversions(m: Maker) -> Iterator[Case]:
         positive = m.kind_of_dtype == "uint"
         tensor = m.tensor(7, 9, dtype=source, low=0 if positive else -9.6, high=25, layout="transposed")
         yield m.case("strided", m.tensor(7, 9), tensor)
+        for few in (4, 8):  # one vector
+            yield m.case(
+                "special", m.tensor(few), m.tensor(few, dtype=source, low=0 if positive else -9.6, high=25)
+            )
         far = _far(source, m.dtype)
         if far:
             yield m.case("special", m.tensor(len(far)), m.values(far, source))
@@ -52,6 +56,8 @@ def _far(source: str, to: str) -> list[Any]:
     if source in dt.FLOATS:
         if to == "bool":
             return [float("nan"), float("inf"), -float("inf"), 0.0, -0.0]
+        if to == "uint8":  # converted by way of int64, which other integers are not
+            return [-1.0, -3.75, 256.0, 300.5, -200.0, 5.0, -0.5, -256.0] * 5
         exact = {"int32": 1 << 24, "int64": 1 << 52}.get(to)
         return [exact + 1, exact + 3, 1 - exact] if source == "float64" and exact else []
     if source not in dt.NUMBERS or to in dt.HALVES:
