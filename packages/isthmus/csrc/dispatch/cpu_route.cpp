@@ -2,8 +2,11 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <set>
+
 #include "core/generator.h"
 #include "core/host_work.h"
+#include "dispatch/for_each_tensor.h"
 #include "dispatch/modes.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/statistics.h"
@@ -88,7 +91,8 @@ void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature,
 }
 
 void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind kind) {
-  if (C10_UNLIKELY(kind == Mapping::Kind::kCopy)) announce_fallback();
+  if (C10_UNLIKELY(kind == Mapping::Kind::kCopy))
+    announce_fallback(torch::jit::last(*stack, signature_.written.size()));
   prepare_delegate();
   keep_backward_in_thread();
   if (C10_UNLIKELY(deferred_ != nullptr) && kind == Mapping::Kind::kAlias && !capturing() &&
@@ -139,16 +143,29 @@ void prepare_delegate() {
   if (C10_UNLIKELY(in_bad_fork())) driver();  // throws
 }
 
-void check_fallback(const std::string& name) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!strict(), name, " has no route on driver ", driver_table()->name,
+std::string for_dtypes(c10::ArrayRef<c10::IValue> arguments) {
+  std::set<std::string> names;
+  for (const c10::IValue& argument : arguments)
+    for_each_defined_tensor(argument, [&](const at::Tensor& tensor) {
+      names.emplace(c10::getDtypeNames(tensor.scalar_type()).first);
+    });
+  std::string text = names.empty() ? "" : " for";
+  for (const std::string& name : names) text += " " + name;
+  return text;
+}
+
+void check_fallback(const std::string& name, const std::string& dtypes) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!strict(), name, " has no route on driver ", driver_table()->name, dtypes,
                               " except the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
 }
 
-void CpuRoute::announce_fallback() {
-  check_fallback(name_);
-  std::call_once(warned_, [this] {
+void CpuRoute::announce_fallback(c10::ArrayRef<c10::IValue> arguments) {
+  if (strict()) check_fallback(name_, for_dtypes(arguments));
+  std::call_once(warned_, [&] {
+    const std::string dtypes = for_dtypes(arguments);
     TORCH_WARN(name_, " runs on CPU by copying its tensors both ways: driver ", driver_table()->name,
-               " has no kernel for it. Set ISTHMUS_STRICT=1 to make this an error.");
+               " has no kernel", dtypes.empty() ? " for it" : dtypes,
+               ". Set ISTHMUS_STRICT=1 to make this an error.");
   });
 }
 

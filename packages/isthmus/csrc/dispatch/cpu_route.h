@@ -19,8 +19,11 @@
 
 namespace isthmus {
 
-// Throws NotImplementedError if strict mode forbids the fallback route.
-void check_fallback(const std::string& name);
+// " for bool int64": the dtypes of a call's tensors, for messages; "" without tensors.
+std::string for_dtypes(c10::ArrayRef<c10::IValue> arguments);
+
+// Throws NotImplementedError if strict mode forbids the fallback route. dtypes: of for_dtypes().
+void check_fallback(const std::string& name, const std::string& dtypes = "");
 
 // Before a CPU kernel is called in the chip's place: the first time, initialises the driver and lets CPU
 // kernels use the chip's memory.
@@ -63,7 +66,7 @@ class CpuRoute {
   static void map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping);
   std::unique_ptr<CpuStep> make_captured_step(const c10::OperatorHandle& op, const c10::IValue* arguments,
                                               const c10::IValue& generator, Mapping& mapping);
-  void announce_fallback();
+  void announce_fallback(c10::ArrayRef<c10::IValue> arguments);
 
   const Signature signature_;
   const std::string name_;

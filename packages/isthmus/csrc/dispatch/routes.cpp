@@ -40,13 +40,14 @@ void Overload::choose(Route forced) {
 void Overload::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(reads_data_)) waits(name_, *stack);
   if (C10_UNLIKELY(has_alerts()) && decomposing.empty()) alert_if_nondeterministic(name_, op, *stack);
+  const auto arguments = [&] { return torch::jit::last(*stack, op.schema().arguments().size()); };
   const Route forced = forced_.load(std::memory_order_relaxed);
   if (C10_LIKELY(forced == Route::kNone)) {
     for (const Route route : order_)
       if (take(route, op, stack)) return;
-    refuse(std::nullopt);
+    refuse(std::nullopt, arguments());
   }
-  if (!take(forced, op, stack)) refuse(forced);
+  if (!take(forced, op, stack)) refuse(forced, arguments());
 }
 
 bool Overload::has(Route route) const {
@@ -129,13 +130,14 @@ bool Overload::force(std::optional<Route> route) {
   return true;
 }
 
-void Overload::refuse(std::optional<Route> forced) {
+void Overload::refuse(std::optional<Route> forced, c10::ArrayRef<c10::IValue> arguments) {
   count(Route::kNone);
+  const std::string dtypes = for_dtypes(arguments);
   TORCH_CHECK_NOT_IMPLEMENTED(!forced, name_, ": the forced route ", route_name(*forced),
-                              " does not serve these arguments.");
+                              " does not serve this call", dtypes, ".");
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, name_, " has no route on driver ", driver_table()->name, " for these arguments: ",
-      routes_.kernel ? "no kernel of " + routes_.kernel->libraries() + " takes their dtypes"
+      false, name_, " has no route on driver ", driver_table()->name, dtypes, ": ",
+      routes_.kernel ? "no kernel of " + routes_.kernel->libraries() + " takes these arguments"
                      : "no library has a kernel",
       routes_.cpu && !routes_.fallback ? ", and the driver allows no fallback to CPU." : ".",
       " `isthmus ops` prints the routes.");

@@ -76,7 +76,7 @@ class Overload : public c10::OperatorKernel {
   OperatorCalls& first_call(Route route);
   void note(Route route, const std::string& reason) const;
   void choose(Route forced);
-  [[noreturn]] void refuse(std::optional<Route> forced);
+  [[noreturn]] void refuse(std::optional<Route> forced, c10::ArrayRef<c10::IValue> arguments);
 
   static constexpr size_t kRoutes = static_cast<size_t>(Route::kNone) + 1;
 

@@ -257,3 +257,16 @@ def test_a_right_kernel_has_no_diagnosis(tmp_path: Path) -> None:
     outcome = call()
     assert (outcome.status, outcome.guess, outcome.seen) == ("passed", "", [])
     target.device.close()
+
+
+def test_a_kernel_without_inputs_has_no_stale_cache(tmp_path: Path) -> None:
+    late = "def arange(start, end, step, out):\n    out[...] = np.trunc(start + step * np.arange(len(out)))"
+    path = write_library(
+        tmp_path, "late", f"@library.operator('aten::arange.start_step', dtypes=NUMBERS)\n{late}"
+    )
+    target = LibrariesTarget(isthmus.drivers.find("host").candidates[0], [str(path)])
+    planted = case("arange.start_step", [-2.9, 3.7, 1.6], np.arange(-2, 3), "int64")
+    ((_, call),) = target.calls(schema_of("aten::arange.start_step"), planted)
+    outcome = call()
+    assert outcome.status == "failed" and "stale" not in outcome.guess, outcome
+    target.device.close()

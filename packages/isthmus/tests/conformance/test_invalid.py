@@ -66,7 +66,7 @@ def test_a_kernel_that_refuses_them_passes(case: Case, tmp_path: Path) -> None:
 def test_a_kernel_that_accepts_one_fails(case: Case, tmp_path: Path, body: str) -> None:
     outcome = outcome_of(case, tmp_path, body)
     assert outcome.status == "failed"
-    assert outcome.message == "index -1 of index, whose size is 5: accepted, expected an error"
+    assert outcome.message == "index with the index -1 into a size of 5: accepted, expected an error"
 
 
 def test_a_failure_that_a_query_returns_in_place_of_a_synchronization_counts(
@@ -88,7 +88,7 @@ def test_a_failure_that_a_query_returns_in_place_of_a_synchronization_counts(
 
 def test_a_kernel_in_the_calling_thread_is_not_exempt(case: Case, tmp_path: Path) -> None:
     outcome = outcome_of(case, tmp_path, "wraps", host=True)
-    assert outcome.message == "index -1 of index, whose size is 5: accepted, expected an error"
+    assert outcome.message == "index with the index -1 into a size of 5: accepted, expected an error"
 
 
 @pytest.mark.parametrize(

@@ -338,3 +338,4 @@ def test_a_route_is_forced_on_an_operator_of_an_extension_without_kernels() -> N
     done = run(script, ISTHMUS_DRIVER="host", ISTHMUS_ROUTE="test_extension::double=fallback")
     assert done.returncode == 0, done.stderr
     assert "test_extension::double runs on CPU by copying its tensors both ways" in done.stderr
+    assert "has no kernel for float32. Set" in done.stderr

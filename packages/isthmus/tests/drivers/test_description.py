@@ -77,7 +77,7 @@ def test_a_description_narrows_the_library_and_names_the_driver(tmp_path: Path) 
     lines = done.stdout.splitlines()
     assert lines[:2] == ["mine ''", "[[1.0, 2.0]] 2.0"], done.stderr
     assert lines[2].startswith(
-        "aten::add.Tensor has no route on driver mine for these arguments: no library has a kernel"
+        "aten::add.Tensor has no route on driver mine for float32: no library has a kernel"
     )
     assert "allows no fallback to CPU" in lines[2]
 

@@ -172,6 +172,8 @@ def _copied(wrong: _Wrong) -> str:
 
 def _stale(wrong: _Wrong) -> str:
     earlier = wrong.seen.earlier
+    if not any(tensor.array.size for _, tensor in _tensors(wrong)):
+        return ""  # the earlier call was the same
     if earlier is None or differing(earlier, wrong.got)[wrong.at].any():
         return ""
     return "the result of an earlier call with other values at the same addresses: a stale cache"

@@ -84,4 +84,4 @@ def _beyond_the_ends(schema: Schema, case: Case, given: dict[str, Any]) -> Itera
             replaced = [*items[:i], changed, *items[i + 1 :]] if items is value else changed
             arguments = [replaced if name == rule.argument else each for name, each in given.items()]
             label = f"{rule.argument}[{i}]" if items is value else rule.argument
-            yield f"index {index} of {label}, whose size is {size}", replace(case, arguments=arguments)
+            yield f"{label} with the index {index} into a size of {size}", replace(case, arguments=arguments)

@@ -141,7 +141,7 @@ def _exact(got: Array, reference: Array) -> Verdict:
     if got.dtype == np.bool_ and (got.view(np.uint8) > 1).any():  # True must be the byte 1
         left, right = got.view(np.uint8), reference.view(np.uint8)
     wrong = np.asarray(left != right)
-    error = wrong.astype(np.float64)
+    error = np.where(wrong, np.inf, 0.0)
     return _verdict(left, right, wrong, error, error)
 
 

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from isthmus.conformance.cases import results_of
 from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Case
-from isthmus.conformance.judge import Worst
+from isthmus.conformance.judge import FORMATS, Worst
 
 PASSED, FAILED, CRASHED, KNOWN = "passed", "failed", "crashed", "known failure"
 NOT_RUN = "not run"  # although the run demands it
@@ -78,14 +79,20 @@ class CaseResult:
 
 def of_outcome(family: str, library: str, case: Case, outcome: Outcome, seconds: float) -> CaseResult:
     """Make the result of an operator's case."""
-    allowed = case.tolerance
-    text = "exact" if not (allowed.ulp or allowed.accumulate) else f"{allowed.ulp:g} ulp"
-    if allowed.accumulate:
-        text += f" + {allowed.accumulate:g} eps x magnitude"
-    text = f"{text}: {allowed.reason}" if allowed.reason else text
+    text = _describe_tolerance(case)
     place = (family, library, case.operator, case.dtype, case.id, case.layout)
     errors = (_worst_element(outcome), _histogram(outcome), text, _first_element(outcome))
     return CaseResult(*place, outcome.status, outcome.message, seconds, *errors, outcome.guess)
+
+
+def _describe_tolerance(case: Case) -> str:
+    allowed = case.tolerance
+    if not any(expected.dtype in FORMATS for expected in results_of(case)):
+        return "exact: no result is floating"
+    text = f"{allowed.ulp:g} ulp" if allowed.ulp or allowed.accumulate else "exact"
+    if allowed.accumulate:
+        text += f" + {allowed.accumulate:g} eps x magnitude"
+    return f"{text}: {allowed.reason}" if allowed.reason else text
 
 
 def _worst_element(outcome: Outcome) -> dict[str, Any] | None:

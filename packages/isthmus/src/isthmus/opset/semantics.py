@@ -117,6 +117,8 @@ SEMANTICS: dict[str, str] = {
     "aten::randperm": "each number once",
     "aten::_fft_r2c": "normalization 0: none, 1: by the root of the size, 2: by the size",
     "aten::_fft_c2r": "normalization 0: none, 1: by the root of the size, 2: by the size",
+    "aten::arange.start_step": "start + i * step; for integers both are truncated first",
+    "aten::linspace": "for integers the ends are truncated first, and each number after",
     "isthmus::rms_norm": "input * rsqrt(mean(input ** 2) + eps) * weight, in float32 at least",
     "isthmus::add_rms_norm": "rms_norm(input + residual), and input + residual",
     "isthmus::swiglu": "silu(gate) * up, in float32 at least",

@@ -132,6 +132,32 @@ def test_patterns_and_pointwise_runs_are_fused() -> None:
     assert int(generated) > 0
 
 
+def test_a_run_of_more_operands_than_a_kernel_takes_is_split() -> None:
+    (calls,) = on_numpy(
+        """
+    import torch
+    from isthmus.chip.compile.backend import runs
+
+    generator = runs.code_generator()
+    runs.code_generator = lambda: generator._replace(most_operands=5)
+
+    def function(first, *others):
+        for each in others:
+            first = first * 0.5 + each.relu()
+        return first
+
+    tensors = [torch.randn(4, 5) for _ in range(12)]
+    compiled = torch.compile(function, backend="isthmus", fullgraph=True)
+    got = compiled(*(tensor.to("chip") for tensor in tensors))
+    torch.testing.assert_close(got.cpu(), function(*tensors))
+    rows = torch.chip.dispatch_stats()["operators"]
+    assert not {"aten::mul.Tensor", "aten::relu"} & rows.keys(), rows
+    print(sum(row["calls"] for name, row in rows.items() if name.startswith("isthmus_fused::")))
+    """
+    )
+    assert int(calls) >= 3
+
+
 @pytest.mark.full
 def test_without_a_compiler_pointwise_operators_are_not_fused() -> None:
     result = run(

@@ -167,8 +167,10 @@ def thousand_events(device: Device) -> None:
                     driver.status("event_query", event),
                     Status.OK if i % 2 else Status.NOT_READY,
                 )
+                where = "the synchronized stream" if i % 2 else "the held stream"
                 require(
-                    found == expected, f"event {i} of {EVENTS} was {found.name}, expected {expected.name}"
+                    found == expected,
+                    f"event {i} of {EVENTS}, on {where}, was {found.name}, expected {expected.name}",
                 )
         driver.stream_synchronize(held)
         for i, event in enumerate(events):

@@ -42,11 +42,11 @@ def fuse_pointwise(graph: GraphModule) -> None:
     if generator is None:
         return
     steps = {node: step for node in graph.graph.nodes if (step := _step(node)) is not None}
-    found = [_Group(members, steps) for members in groups_of(graph.graph, steps.keys(), _shape)]
     found = [
         group
-        for group in found
-        if group.steps >= generator.shortest and group.operands <= generator.most_operands
+        for members in groups_of(graph.graph, steps.keys(), _shape)
+        for group in _fitting_groups(members, steps, generator.most_operands)
+        if group.steps >= generator.shortest
     ]
     new = {group.name: group for group in found if group.name not in _defined}
     runs = {group.run.name: group.run for group in new.values()}
@@ -246,6 +246,16 @@ class _Group:
             replaced[node] = result
         for node in reversed(self.members):
             graph.erase_node(node)
+
+
+def _fitting_groups(members: Sequence[Node], steps: dict[Node, Step], most: int) -> Iterator[_Group]:
+    """Yield the nodes as groups of at most so many operands, in the order of the graph; a larger node is left out."""
+    group = _Group(members, steps)
+    if group.operands <= most:
+        yield group
+    elif middle := len(members) // 2:
+        yield from _fitting_groups(members[:middle], steps, most)
+        yield from _fitting_groups(members[middle:], steps, most)
 
 
 def _items(call: Node, count: int) -> Iterator[Node]:
