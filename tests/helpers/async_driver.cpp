@@ -35,6 +35,7 @@ bool is_broken(const char* name) {
 
 thread_local std::string message;
 thread_local int current = 0;
+int last_current = 0;  // of any thread
 
 struct Failure {
   isthmus_status status;
@@ -246,7 +247,8 @@ isthmus_status memory_allocate(size_t bytes, void** pointer) {
   return guarded([&] {
     require(bytes > 0, "0 bytes");
     const Lock lock(mutex);
-    Device& device = device_at(current);
+    const int owner = BROKEN(memory_of_the_last_device_set) ? last_current : current;
+    Device& device = device_at(owner);
     const bool is_counted = !BROKEN(small_memory_is_not_counted) || bytes > kStaged;
     size_t limit = kCapacity - device.used;
     if (BROKEN(last_eighth_is_refused)) limit -= std::min(limit, kCapacity / 8);
@@ -262,7 +264,7 @@ isthmus_status memory_allocate(size_t bytes, void** pointer) {
         if (each.second.device == current && each.second.size >= bytes) made = each.second.bytes;
     for (; !released.empty(); released.pop_back())
       if (released.back().size >= bytes) made = released.back().bytes;
-    blocks[reinterpret_cast<uintptr_t>(address)] = {made, bytes, current};
+    blocks[reinterpret_cast<uintptr_t>(address)] = {made, bytes, owner};
     if (is_counted) device.used += rounded(bytes);
     *pointer = address;
     return ISTHMUS_OK;
@@ -313,7 +315,8 @@ isthmus_status pointer_attributes(const void* pointer, isthmus_pointer_attribute
   const Lock lock(mutex);
   *attributes = {ISTHMUS_MEMORY_UNKNOWN, -1};
   if (const auto* found = find(blocks, pointer, 1)) *attributes = {ISTHMUS_MEMORY_DEVICE, found->second.device};
-  if (find(pinned, pointer, 1) != nullptr) attributes->kind = ISTHMUS_MEMORY_PINNED;
+  const bool is_end = BROKEN(pinned_memory_reaches_too_far) && find(pinned, static_cast<const char*>(pointer) - 1, 1);
+  if (find(pinned, pointer, 1) != nullptr || is_end) attributes->kind = ISTHMUS_MEMORY_PINNED;
   return ISTHMUS_OK;
 }
 isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
@@ -412,6 +415,8 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
     const Copy copy = make_copy(to, from, bytes, kind);
     const Place& host = kind == ISTHMUS_HOST_TO_DEVICE ? copy.from : copy.to;
     if (kind != ISTHMUS_DEVICE_TO_DEVICE && host.owner == nullptr) return enqueue_pageable(*stream, copy), ISTHMUS_OK;
+    if (BROKEN(few_pinned_bytes_read_at_once) && kind == ISTHMUS_HOST_TO_DEVICE && bytes <= 4096)
+      return enqueue_pageable(*stream, copy), ISTHMUS_OK;
     static size_t last;
     last = bytes;
     const Task task = [copy] {
@@ -494,6 +499,7 @@ isthmus_status device_synchronize() {
       for (auto& each : device_at(current).all)
         if (auto stream = each.lock()) found.push_back(stream);
     }
+    if (BROKEN(synchronize_16_streams) && found.size() > 16) found.resize(16);
     for (auto& stream : found) {
       if (BROKEN(synchronize_default_stream) && stream != devices[current].stream) continue;
       if (BROKEN(synchronize_own_streams) && stream->maker != std::this_thread::get_id()) continue;
@@ -520,8 +526,19 @@ isthmus_status stream_wait_event(isthmus_stream handle, isthmus_event event_hand
 isthmus_status stream_host_function(isthmus_stream handle, isthmus_host_function function, void* data) {
   return guarded([&] {
     const auto stream = stream_of(handle);
-    Task call = [function, data] { function(data); };
-    if (BROKEN(host_function_before_earlier_work)) {
+    static void* last;
+    last = data;
+    Task call = [function, data] { function(BROKEN(host_function_data_by_reference) ? last : data); };
+    if (BROKEN(host_functions_in_64_slots)) {
+      static Task ring[64];
+      static size_t next = 0;
+      const Lock lock(mutex);
+      Task& slot = ring[next++ % 64];
+      slot = call;
+      stream->submit([&slot] { slot(); });
+    } else if (BROKEN(destroyed_stream_drops_host_functions)) {
+      stream->submit([call, stream = stream.get()] { if (!stream->closing) call(); });
+    } else if (BROKEN(host_function_before_earlier_work)) {
       auto record = std::make_shared<Record>();
       std::thread([call, record] { call(), record->complete(); }).detach();
       stream->submit([record] { record->wait(); });
@@ -600,6 +617,7 @@ isthmus_status event_record(isthmus_event handle, isthmus_stream stream_handle) 
     }
     at_once ? record->complete() : stream->submit([record] { record->complete(); });
     const Lock lock(mutex);
+    if (BROKEN(record_ignored_beside_another) && event->record && !event->record->is_done()) return ISTHMUS_OK;
     event->record = record;
     if (event->first == nullptr) event->first = record;
     slots[event->number % 256] = record;
@@ -668,7 +686,7 @@ isthmus_status device_properties(int32_t index, isthmus_device_properties* prope
   });
 }
 isthmus_status device_set(int32_t index) {
-  return guarded([&] { return device_at(index), current = index, ISTHMUS_OK; });
+  return guarded([&] { return device_at(index), current = last_current = index, ISTHMUS_OK; });
 }
 
 }  // namespace

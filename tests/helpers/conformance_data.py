@@ -81,10 +81,16 @@ def _lists() -> list[Case]:
 
 
 def _random() -> list[Case]:
-    target = Tensor.contiguous(np.zeros(2000, np.float32))
     law = {"name": "uniform", "low": -1.0, "high": 3.0}
-    written = {"self": Expected("float32", (2000,), law=law)}
-    return [Case("2000", "aten::uniform_", "float32", "contiguous", [target, -1.0, 3.0], [], EXACT, written)]
+    cases = []
+    for size in (2000, 5):
+        target = Tensor.contiguous(np.zeros(size, np.float32))
+        written = {"self": Expected("float32", (size,), law=law)}
+        arguments: list[Any] = [target, -1.0, 3.0]
+        cases.append(
+            Case(f"{size}", "aten::uniform_", "float32", "contiguous", arguments, [], EXACT, written)
+        )
+    return cases
 
 
 def _sums() -> list[Case]:

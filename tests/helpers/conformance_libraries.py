@@ -175,6 +175,19 @@ WRONG: dict[str, tuple[str, str]] = {
         UNIFORM + "\n    self[...] = np.random.default_rng(0).random(self.shape) * (high - low) + low",
         "another seed",
     ),
+    "half_of_the_seed": (
+        UNIFORM
+        + "\n    random = np.random.default_rng(context.seed % 2**32)"
+        + "\n    self[...] = random.random(self.shape) * (high - low) + low",
+        "another seed",
+    ),
+    "draws_the_last_twice": (
+        UNIFORM
+        + "\n    drawn = np.random.default_rng(context.seed).random(self.size) * (high - low) + low"
+        + "\n    drawn[1:][-1:] = drawn[:-1][-1:]"
+        + "\n    self[...] = drawn.reshape(self.shape)",
+        "it is an earlier number again",
+    ),
     "ignores_the_stream": (
         # Raw: it gets a stream to enqueue on, but computes immediately.
         '@library.operator("aten::add.Tensor", dtypes=DTYPES, strided=True, raw=True)\n'

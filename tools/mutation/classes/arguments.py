@@ -158,5 +158,9 @@ MUTATIONS = (
     ),
     Mutation("optional tensor needs another", _optional_for_optional),
     Mutation("seed ignored", mutate_with_state(lambda: _seeded(lambda seed: 1234), _random)),
+    Mutation(
+        "high word of the seed ignored",
+        mutate_with_state(lambda: _seeded(lambda seed: seed & 0xFFFFFFFF), _random),
+    ),
     Mutation("seed of its own", mutate_with_state(_counting, _random)),
 )

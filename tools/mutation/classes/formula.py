@@ -24,6 +24,14 @@ def _unevenly(right: Call, call: Invocation) -> None:
             x[:half] = 0 if dt.name_of(x.dtype) == "bool" else x[half : 2 * half] * x.dtype.type(0.5)
 
 
+def _last_drawn_twice(right: Call, call: Invocation) -> None:
+    """Draw the last of an odd number, which has no pair, again with the number before it."""
+    right(call)
+    for x in call.results():
+        if x.size % 2 and x.size > 1 and dt.name_of(x.dtype) in dt.FLOATS:
+            x.flat[x.size - 1] = x.flat[x.size - 2]
+
+
 MUTATIONS = (
     Mutation(
         "one bit off",
@@ -33,4 +41,8 @@ MUTATIONS = (
         ),
     ),
     Mutation("uneven distribution", mutate_simply(_unevenly, lambda target: target.random)),
+    Mutation(
+        "last of an odd number drawn twice",
+        mutate_simply(_last_drawn_twice, lambda target: target.name in ("aten::normal_", "aten::uniform_")),
+    ),
 )

@@ -20,6 +20,13 @@ def _without_nan(x: Array) -> Array:
     return np.where(np.isnan(x), np.zeros((), x.dtype), x)
 
 
+def _without_full_nan(x: Array) -> Array:
+    """Replace NaN of all payload bits by zeros: rounding it as an integer overflows into the sign."""
+    bits = np.array(x).view(f"u{x.itemsize}")
+    full = bits << 1 == np.array(-2).astype(bits.dtype)
+    return np.where(full, np.zeros((), x.dtype), x)
+
+
 def _without_infinity(x: Array) -> Array:
     largest = np.asarray(FORMATS[dt.name_of(x.dtype)].largest).astype(x.dtype)
     return np.where(np.isinf(x), np.copysign(largest, x), x)
@@ -97,6 +104,10 @@ def _float_results(target: Target) -> bool:
 
 
 MUTATIONS = (
+    Mutation(
+        "NaN of all payload bits lost",
+        mutate_simply(_reading(_without_full_nan), lambda target: target.name == "aten::copy_"),
+    ),
     Mutation("NaN read as zero", mutate_simply(_reading(_without_nan), _reads_nan)),
     Mutation("NaN lost", mutate_simply(_writing(_without_nan), _may_be_nan)),
     Mutation("infinity read as finite", mutate_simply(_reading(_without_infinity), _reads_infinity)),

@@ -149,8 +149,10 @@ def test_a_defect_of_an_asynchronous_chip_is_caught(defect: str, async_chip: Pat
 
 # Defects that show reliably only while a host function holds a stream.
 HELD_ONLY = set(
-    "copy_peer_starts_early copy_waits default_stream_of_first_device host_function_before_earlier_work "
-    "host_function_beside_later_work host_functions_last_first priority_shares_the_default_stream "
+    "copy_peer_starts_early copy_waits default_stream_of_first_device destroyed_stream_drops_host_functions "
+    "few_pinned_bytes_read_at_once host_function_before_earlier_work host_function_beside_later_work "
+    "host_function_data_by_reference host_functions_in_64_slots host_functions_last_first "
+    "priority_shares_the_default_stream "
     "record_ignores_running_work wait_across_devices_in_the_caller wait_for_the_last_record".split()
 )
 

@@ -9,8 +9,8 @@
    has read them. An element that equals the poison both times was not written. A kernel that computes on the CPU gets
    read-only inputs.
 4. For kernels that declare in_place, the output in the memory of each matching input.
-5. For random operators, another seed, which must give other numbers; for few numbers, many seeds, over which the last
-   one must follow the law.
+5. For random operators, seeds that differ in the low word or in the high one, which must give other numbers; for few
+   numbers, many seeds, over which the last one must follow the law and not be an earlier one.
 6. For the first cases, calls that must fail and leave other memory alone, such as with an index out of range; the
    call itself must then still give the same bits.
 
@@ -51,6 +51,7 @@ from isthmus.opset.schema import Schema
 
 SEED = 0x5EED0001
 _SEEDS = (SEED, 0x5EED0002)
+_OTHER_SEEDS = (_SEEDS[1], SEED + (1 << 32))  # which differ in the low word, and in the high one
 _DELAYED_CASES = 2  # cases per kernel that keep the second stream busy before the call
 _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
@@ -62,6 +63,7 @@ _WITH_PLACES = {
     "indices",
     "rows",
 }  # arguments that must not be those of another call: places to write to
+_SURELY_COPIED = 0.25  # share of equal numbers, which those of 16 bits are by chance in one of hundreds
 _INVALID_CASES = 3  # cases per kernel from which calls that must fail are made
 _OVERWRITTEN = 0xFF  # byte that successors write to the inputs: NaN in every floating dtype
 _INVALID = "in a call that must fail"
@@ -327,9 +329,13 @@ class Executor:
         varied = [slot for slot in drawn if count_different(slot.view(first), slot.view(first).flat[0])]
         if not varied:
             return []
-        other, problem = self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[1])
-        same = [slot.label for slot in varied if not count_different(slot.view(first), slot.view(other))]
-        return [problem, *(f"{label}: another seed gave the same numbers" for label in same)]
+        problems = []
+        for seed in _OTHER_SEEDS:
+            other, problem = self._call(plan, plan.image.bytes(POISONS[0]), seed)
+            same = [slot.label for slot in varied if not count_different(slot.view(first), slot.view(other))]
+            text = f"another seed gave the same numbers: {seed:#x} instead of {SEED:#x}"
+            problems += [problem, *(f"{label}: {text}" for label in same)]
+        return problems
 
     def _examine_last(self, plan: Plan) -> list[str]:
         """Judge the last number of few over many seeds.
@@ -347,9 +353,13 @@ class Executor:
             return []
         images = [self._call(plan, plan.image.bytes(POISONS[0]), seed).image for seed in range(_MANY_SEEDS)]
         found = [
-            (slot.label, np.stack([slot.view(each).flat[-1] for each in images]), law) for slot, law in drawn
+            (slot.label, np.stack([slot.view(each).reshape(-1) for each in images]), law)
+            for slot, law in drawn
         ]
-        problems = [(label, broken_law(values, law) or _constant(values)) for label, values, law in found]
+        problems = [
+            (label, broken_law(rows[:, -1], law) or _constant(rows[:, -1]) or _copied(rows, law))
+            for label, rows, law in found
+        ]
         return [
             f"{label}, last elements with {_MANY_SEEDS} seeds: {text}" for label, text in problems if text
         ]
@@ -486,3 +496,12 @@ def _of_last(law: Mapping[str, Any], size: int) -> Mapping[str, Any]:
 
 def _constant(values: Array) -> str:
     return "" if count_different(values, values.flat[0]) else "the number is always the same"
+
+
+def _copied(rows: Array, law: Mapping[str, Any]) -> str:
+    """Whether the last number of each row is an earlier one, or its negative: half of a pair is drawn twice."""
+    if law.get("name") == "permutation" or rows.shape[1] == 1:
+        return ""
+    sizes = np.abs(rows.astype(np.float64))
+    share = (sizes[:, :-1] == sizes[:, -1:]).mean(0).max()
+    return f"with {share:.0%} of the seeds it is an earlier number again" if share > _SURELY_COPIED else ""

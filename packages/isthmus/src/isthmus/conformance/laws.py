@@ -27,9 +27,9 @@ def broken_law(got: Array, law: Mapping[str, Any]) -> str:
     """Return how a result violates a law, in one line, or "".
 
     Keys of a law, each optional: ``low`` and ``high`` (bounds, high excluded for uniform numbers and integers),
-    ``mean``, ``std``, ``integral``, ``permutation``, and ``name``: "normal", "uniform", "bernoulli"
-    (with ``p``, a number or those of the elements in turn), "integers", "exponential" (with ``rate``), "permutation",
-    "any".
+    ``mean``, ``std``, ``p`` (probability that a number is not 0), ``integral``, ``permutation``, and ``name``:
+    "normal", "uniform", "bernoulli" (with ``p``, or a list of those of the elements in turn), "integers",
+    "exponential" (with ``rate``), "permutation", "any".
     """
     name = law.get("name", "")
     if got.size == 0 or name == "any":
@@ -55,7 +55,7 @@ def broken_law(got: Array, law: Mapping[str, Any]) -> str:
         return "a value is not integral"
     mean, std = _moments(name, law)
     return (
-        _off_moments(values, mean, std, _kurtosis(name, law))
+        _off_moments(values, mean, std, _kurtosis(law))
         or _off_shape(values, name, law)
         or _describe_bias(got, law)
         or _describe_dependence(values)
@@ -75,10 +75,10 @@ def _moments(name: str, law: Mapping[str, Any]) -> tuple[float | None, float | N
     return law.get("mean"), law.get("std")
 
 
-def _kurtosis(name: str, law: Mapping[str, Any]) -> float:
+def _kurtosis(law: Mapping[str, Any]) -> float:
     """Return at least the fourth moment over the square of the second: 9 of exponential, more of rare events."""
-    rare = name == "bernoulli" and 0 < law["p"] < 1
-    return max(9.0, 1 / (law["p"] * (1 - law["p"])) if rare else 0.0)
+    p = law.get("p", 0)
+    return max(9.0, 1 / (p * (1 - p)) if 0 < p < 1 else 0.0)
 
 
 def _off_moments(values: Array, mean: float | None, std: float | None, kurtosis: float) -> str:

@@ -1,6 +1,7 @@
 """Building blocks of driver cases: registration, scoped memory, streams and events, a gate that blocks a stream."""
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ CANARY = 0xC5
 MIB = 1 << 20
 HOST_FUNCTIONS = "stream_host_function"  # functions that a gate needs
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_user_data = itertools.count(1)
 
 
 class Violation(AssertionError):
@@ -171,16 +173,19 @@ def scratch(
 def host_function(driver: Driver, stream: int, body: Callable[[], object]) -> Callable[[], None]:
     """Enqueue a host function; return a function that waits until it has run and must be called."""
     done = threading.Event()
+    given, received = next(_user_data), []
 
-    def run(_: Any) -> None:
+    def run(user_data: int | None) -> None:
+        received.append(user_data)
         body()
         done.set()
 
     entry = _HostFunction(run)
-    driver.stream_host_function(stream, ctypes.cast(entry, ctypes.c_void_p), None)
+    driver.stream_host_function(stream, ctypes.cast(entry, ctypes.c_void_p), given)
 
     def wait() -> None:
         require(done.wait(2 * HELD_SECONDS), "a host function was never called")
+        require(received == [given], f"a host function received user_data {received}, expected [{given}]")
         entry.argtypes  # keeps the C entry until here  # noqa: B018
 
     return wait

@@ -6,7 +6,7 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import Cases, allocated, each_device, on_thread, require, require_status
 from isthmus.drivers import interface
 from isthmus.drivers.driver import Driver
-from isthmus.drivers.interface import Status
+from isthmus.drivers.interface import MemoryKind, Status
 
 CASES = Cases()
 POISON = 0x5A
@@ -77,6 +77,20 @@ def current_device_is_per_thread(device: Device) -> None:
     on_thread(lambda: device.driver.device_set(1))
     found = current_device(device.driver)
     require(found == 0, f"another thread's device_set(1) made {found} current here")
+
+
+@CASES.case("memory_allocate", devices=2)
+def memory_of_the_current_device(device: Device) -> None:
+    """memory_allocate() uses the calling thread's device, whichever another thread has set since."""
+    driver = device.driver
+    for mine, other in ((0, 1), (1, 0)):
+        driver.device_set(mine)
+        on_thread(lambda other=other: driver.device_set(other))  # type: ignore[misc]
+        address = driver.result_of("memory_allocate", 64)
+        found = driver.attributes(address)
+        driver.memory_free(address)
+        expected = (MemoryKind.DEVICE, mine)
+        require(found == expected, f"with device {mine} here and {other} on another thread, it is of {found}")
 
 
 @CASES.case("device_set")

@@ -15,6 +15,7 @@ from isthmus.conformance.driver.case import (
     copy_out,
     event_of,
     gate,
+    host_function,
     pattern,
     require,
     require_bytes,
@@ -42,10 +43,14 @@ def destroy_with_work(device: Device) -> None:
             driver.set_async(first, 3, MIB, stream)
             driver.copy_async(second, first, MIB, CopyKind.DEVICE_TO_DEVICE, stream)
             copy_out(driver, seen, second, stream)
+            called: list[int] = []
+            wait = host_function(driver, stream, lambda: called.append(int(seen[0])))
             threading.Timer(WAIT_SECONDS, open_gate).start()
             driver.stream_destroy(stream)
             driver.device_synchronize()
             require_bytes(seen.copy(), 3, "after device_synchronize(), the last copy of the destroyed stream")
+            require(called == [3], f"its host function was called with {called} copied, expected [3]")
+            wait()
 
 
 @CASES.case("stream_destroy", HOST_FUNCTIONS)

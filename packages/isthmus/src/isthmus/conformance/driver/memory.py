@@ -176,6 +176,9 @@ def attributes_of_host_memory(device: Device) -> None:
         for offset in (0, 4096):
             found = device.driver.attributes(host.ctypes.data + offset)
             require(found == (MemoryKind.PINNED, -1), f"pinned memory at offset {offset} is {found}")
+    with allocate_pinned(device.driver, 4 * MIB) as host:
+        found = device.driver.attributes(host.ctypes.data + host.nbytes)
+        require(found == (MemoryKind.UNKNOWN, -1), f"the address after pinned memory is {found}")
     ordinary = np.zeros(64, np.uint8)
     for address in (ordinary.ctypes.data, 0, 1):
         found = device.driver.attributes(address)

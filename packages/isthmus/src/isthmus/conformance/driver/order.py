@@ -24,6 +24,7 @@ CASES = Cases()
 NBYTES = (4 << 20) + 1
 FILLS = 24  # enough that work is outstanding at the next call
 SINGLE_FILLS = 8
+STREAMS = 40
 TIMING = 1  # ISTHMUS_EVENT_TIMING
 ATTEMPTS = 5
 LEAST_SHARE = 0.2  # of the host's time; the rest are calls and waking up
@@ -82,6 +83,17 @@ def device_synchronize(device: Device) -> None:
         driver.stream_destroy(stream)
 
 
+@CASES.case("device_synchronize")
+def device_synchronize_of_many(device: Device) -> None:
+    """device_synchronize() waits for each of many streams, whichever alone has work."""
+    with scratch(device, NBYTES, streams=STREAMS) as (*streams, address):
+        for i, stream in enumerate(streams):
+            for j in range(SINGLE_FILLS // 2):
+                device.driver.set_async(address, i + 64 * (j % 2), NBYTES, stream)
+            device.driver.device_synchronize()
+            require_bytes(device.read(address, NBYTES), i + 64, f"on stream {i} of {STREAMS}")
+
+
 @CASES.case("stream_query")
 def stream_query(device: Device) -> None:
     """When stream_query() returns ISTHMUS_OK, the stream's work is done."""
@@ -100,6 +112,19 @@ def event_synchronize(device: Device) -> None:
             device.driver.event_synchronize(event)
 
     check_waiting(device, wait, "after event_synchronize()")
+
+
+@CASES.case("event_record")
+def record_again(device: Device) -> None:
+    """A record replaces an earlier one whose work is outstanding."""
+    with scratch(device, NBYTES, events=1) as (stream, event, address):
+        for value in range(64, 64 + ATTEMPTS):
+            device.driver.set_async(address, 0, NBYTES, stream)
+            device.driver.event_record(event, stream)
+            enqueue_fills(device, address, value, stream)
+            device.driver.event_record(event, stream)
+            device.driver.event_synchronize(event)
+            require_bytes(device.read(address, NBYTES), value, "after the second record's work")
 
 
 @CASES.case("event_query")

@@ -171,7 +171,11 @@ def shapes(scope: Scope) -> Iterator[Case]:
     if reduces or scope.operator.shape == "()":  # a sum that grows, in which each addition rounds
         rows.append({**rows[0], "values": "positive"})
     if scope.leading:
-        rows.append({**rows[0], "place": Place((_LONGEST,), _places_along(dim, 0))})
+        longest = {**rows[0], "place": Place((_LONGEST,), _places_along(dim, 0))}
+        sums = (reduces or scope.operator.shape == "()") and scope.operator.tolerance[
+            scope.maker.dtype
+        ].accumulate
+        rows.append(longest | {"values": "sparse"} if sums else longest)  # one element counts among few
     if scope.operator.broadcasts and not scope.operator.paired and dim is None:
         rows += [{**rows[0], "place": Place((9, 8209)), "broadcast": mode} for mode in ("row", "first row")]
     for row in scope.shared(iter(rows), 8):
@@ -396,11 +400,9 @@ def _of_kind(
     if kind == "positive":
         return np.abs(values)
     if kind == "sparse":
-        return (
-            ((np.arange(values.size) + 7 * i) % _SPARSE == _SPARSE - 1)
-            .reshape(values.shape)
-            .astype(values.dtype)
-        )
+        chosen = (np.arange(values.size) + 7 * i) % _SPARSE == _SPARSE - 1
+        chosen[-1:] = True  # a sum that loses its last element
+        return chosen.reshape(values.shape).astype(values.dtype)
     low, high = all_values.min(), all_values.max()
     if extreme:
         high = np.asarray(max(extreme)).astype(values.dtype)

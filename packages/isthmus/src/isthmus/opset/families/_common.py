@@ -26,12 +26,16 @@ LARGE_DTYPES = ("bfloat16", "float32", "int64")
 
 
 def special_values(dtype: str, extremes: bool = True) -> np.ndarray[Any, Any]:
-    """NaN, infinities, signed zeros, denormals and, with ``extremes``, the largest numbers of a float dtype."""
+    """NaN, infinities, signed zeros, denormals and, with ``extremes``, the largest numbers of a float dtype.
+
+    NaN of both signs and of all payload bits, too: as integers that are rounded to 16 bits they overflow.
+    """
     import ml_dtypes
 
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     tiny, smallest = float(info.tiny), float(info.smallest_subnormal)
     values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -1.5, tiny, -tiny, smallest, -3 * smallest]
+    values += [*np.array([2**63 - 1, -1]).view(np.float64)]
     return np.array([*values, float(info.max), -float(info.max)] if extremes else values)
 
 

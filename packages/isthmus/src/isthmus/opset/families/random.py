@@ -58,6 +58,8 @@ def _dropouts(m: Maker) -> Iterator[Case]:
         yield m.case("large", m.values(constant), p, True, model="bert")
     for shape in (*_SIZES, *(((263, 1031),) if m.dtype == "float32" else ())):
         yield m.case("large" if len(shape) == 2 else "contiguous", m.values(np.full(shape, 1.5)), 0.75, True)
+    if m.dtype in ("float32", "float64"):  # finer than 8 random bits; a half rounds the mean
+        yield m.case("large", m.values(np.full((257, 263), 1.5)), 0.002, True)
     yield m.case("strided", m.values(constant, layout="transposed"), 0.25, True)
     yield m.case("contiguous", m.values(constant), 0.25, False)
     yield m.case("contiguous", m.values(constant), 1.0, True)
@@ -95,7 +97,8 @@ def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
     scaled = value / (1 - p) if p < 1 else 0.0
     mean = value if p < 1 else 0.0
     low = scaled if p == 0 else 0.0
-    out = {"low": low, "high": scaled, "mean": mean, "std": math.sqrt(p * (1 - p)) * scaled}
+    high = scaled * (1 + 2.0**-20)  # 1 / (1 - p) is rounded
+    out = {"low": low, "high": high, "mean": mean, "std": math.sqrt(p * (1 - p)) * scaled, "p": 1 - p}
     return {"out0": out, "out1": {"name": "bernoulli", "p": 1 - p}}
 
 

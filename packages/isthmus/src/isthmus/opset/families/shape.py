@@ -12,6 +12,10 @@ from isthmus.opset.operator import ROUNDED, Operator, op
 from isthmus.opset.sampling import Case, Maker
 
 _SAME = ("like(self)", "self.dtype")
+_LARGE_COPIES = (
+    ("contiguous", "channels_last"), ("channels_last", "contiguous"), ("contiguous", "heads"),
+    ("heads", "contiguous"), ("sliced", "contiguous"), ("channels_last", "transposed"),
+)  # fmt: skip
 
 
 def _copies(m: Maker) -> Iterator[Case]:
@@ -27,6 +31,8 @@ def _copies(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(0, 5), m.tensor(0, 5))
     if m.dtype in ("float32", "bfloat16"):
         yield m.case("large", m.tensor(67, 61), m.tensor(67, 61, layout="transposed"), model="llama")
+        for to, source in _LARGE_COPIES:
+            yield m.case("large", m.tensor(3, 5, 37, 41, layout=to), m.tensor(3, 5, 37, 41, layout=source))
     yield from _conversions(m)
 
 
