@@ -10,7 +10,9 @@
 4. For kernels that declare in_place, the output in the memory of each matching input.
 5. For random operators, another seed, which must give other numbers; for few numbers, many seeds, over which the last
    one must follow the law.
-6. For the first cases, calls that must fail and leave other memory alone, such as with an index out of range; the
+6. The first call again, if its dtypes and shapes were new to the kernel: a kernel that tunes itself in that call must
+   give the same bits in it.
+7. For the first cases, calls that must fail and leave other memory alone, such as with an index out of range; the
    call itself must then still give the same bits.
 
 :mod:`isthmus.conformance.load` and :mod:`isthmus.conformance.relation_checks` call kernels through the same executor.
@@ -106,11 +108,13 @@ class Executor:
         self._stream = device.new_stream()
         self._delayed: Counter[LoadedOperator] = Counter()
         self._refused: Counter[LoadedOperator] = Counter()
+        self._shapes: set[Any] = set()  # with which kernels have been called
 
     def forget_kernels(self) -> None:
         """Treat the next cases of each kernel as its first, which are examined more closely."""
         self._delayed.clear()
         self._refused.clear()
+        self._shapes.clear()
 
     def run(self, kernel: LoadedOperator, schema: Schema, case: Case) -> Outcome:
         """Run a case and judge it."""
@@ -191,20 +195,22 @@ class Executor:
                 self._note("")
         return f"{text}: accepted, expected an error"
 
-    def _overwrite_inputs(self, plan: Plan) -> Array | None:
+    def _overwrite_inputs(self, plan: Plan) -> dict[bool, Array]:
         """Call with other inputs and another number, then with other inputs and the numbers of the case.
 
-        Return the image after the last call, or None if its inputs are invalid for the operator.
+        Return the images after the calls, by whether a number was another, without calls that the kernel refuses.
         """
-        earlier: Array | None = None
+        images = {}
         for disturb in (True, False) if plan.has_number else (False,):
-            earlier = None
             with suppress(KernelError):
-                image = plan.image.bytes(POISONS[1], roll=True)
-                earlier = self._call(plan, image, _SEEDS[1], disturb=disturb).image
-        return earlier
+                images[disturb] = self._call_with_others(plan, disturb)
+        return images
 
-    def _examine(self, plan: Plan, case: Case, earlier: Array | None) -> Outcome:
+    def _call_with_others(self, plan: Plan, disturb: bool) -> Array:
+        """Call with other inputs, and with ``disturb`` another number; return the image after the call."""
+        return self._call(plan, plan.image.bytes(POISONS[1], roll=True), _SEEDS[1], disturb=disturb).image
+
+    def _examine(self, plan: Plan, case: Case, earlier: dict[bool, Array]) -> Outcome:
         before = plan.image.bytes(POISONS[0])
         first, problem = self._call(plan, before, _SEEDS[0])
         verdicts = [
@@ -228,6 +234,7 @@ class Executor:
             problems += self._examine_shared(plan, first)
             problems += self._examine_seed(plan, first)
             problems += self._examine_last(plan)
+            problems += self._examine_first(plan, earlier)
         message = _join_problems(problems)
         if not message:
             return Outcome("passed", "", verdicts)
@@ -238,7 +245,7 @@ class Executor:
                 expected,
                 verdict.mask,
                 slot.view(second),
-                None if earlier is None else slot.view(earlier),
+                slot.view(earlier[False]) if False in earlier else None,
             )
             for (slot, expected), (_, verdict) in zip(plan.targets, verdicts, strict=True)
         ]
@@ -300,6 +307,25 @@ class Executor:
         problems = [(label, broken_law(values, law) or _constant(values)) for label, values, law in found]
         return [
             f"{label}, last elements with {_MANY_SEEDS} seeds: {text}" for label, text in problems if text
+        ]
+
+    def _examine_first(self, plan: Plan, earlier: Mapping[bool, Array]) -> list[str]:
+        """Repeat the first of the earlier calls, if its dtypes and shapes were new to the kernel."""
+        key = (plan.kernel, *((slot.dtype, slot.shape) for slot in plan.image.slots))
+        if key in self._shapes or not earlier:
+            return []
+        self._shapes.add(key)
+        disturb, first = next(iter(earlier.items()))
+        again = self._call_with_others(plan, disturb)
+        wrong = {
+            slot.label: count_different(slot.view(first), slot.view(again))
+            for slot, expected in plan.targets
+            if (expected.law or {}).get("name") != "any"
+        }
+        return [
+            f"{label}: the first call with these shapes gave different bits in {count} elements"
+            for label, count in wrong.items()
+            if count
         ]
 
     def _call(
