@@ -19,6 +19,7 @@ from tools.mutation.mutant import (
     Wrong,
     each,
     has_many,
+    has_rows,
     is_float,
     leaves,
     mutate_with_state,
@@ -264,9 +265,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("first call of these shapes", mutate_with_state(_first_of_shapes, reads)),
     Mutation(
         "strides of the first call",
-        mutate_with_state(_first_strides, lambda t: reads_rows(t) and bool(t.flags & STRIDED)),
+        mutate_with_state(
+            _first_strides, lambda t: reads_rows(t) and has_rows(t) and bool(t.flags & STRIDED)
+        ),
     ),
-    Mutation("dtype of the first call", mutate_with_state(_first_dtype, reads_floats)),
+    Mutation(
+        "dtype of the first call",
+        mutate_with_state(_first_dtype, lambda t: reads_floats(t) and t.float_results),
+    ),
     Mutation("size of the first call", mutate_with_state(_first_size, has_many)),
     Mutation(
         "rest of a larger call", mutate_with_state(_largest_size, lambda t: has_many(t) and _is_certain(t))
