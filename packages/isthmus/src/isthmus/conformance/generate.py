@@ -3,6 +3,7 @@
 import hashlib
 import multiprocessing
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,6 +26,7 @@ from isthmus.opset import reference, sampling
 from isthmus.opset.derivation import cases_of
 from isthmus.opset.rules import RuleError
 from isthmus.opset.tiers import tiers_of
+from isthmus_common.parent import end_with_parent
 
 # Errors that PyTorch raises for a call that it does not support.
 _REJECTED = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AssertionError)
@@ -101,8 +103,13 @@ def _mapping(operators: int) -> Iterator[Callable[..., Iterable[Any]]]:
         return
     # Forks of a process that has used PyTorch's threads could hang.
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, operators), spawn, _one_thread) as pool:
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, operators), spawn, _start_process) as pool:
         yield pool.map
+
+
+def _start_process() -> None:
+    end_with_parent(signal.SIGKILL)  # the executor's processes would outlive a killed one
+    _one_thread()
 
 
 def _one_thread() -> None:
