@@ -114,7 +114,7 @@ def write_golden(folder: Path, seed: int = 0) -> Path:
         "random": _random(),
         "reduction": _sums(),
     }
-    writer = Writer(folder, opset=digest(), seed=seed)
+    writer = Writer(folder, opset=digest(), seed=seed, numpy="test")
     for family, cases in families.items():
         for name in sorted({case.operator for case in cases}):
             tiers = ("by hand", "core") if family == "pointwise" else ()
@@ -122,7 +122,7 @@ def write_golden(folder: Path, seed: int = 0) -> Path:
             entry = OperatorEntry(schema_of(name).text, family, len(its), tiers, random=family == "random")
             files = write_cases(folder, name, its)
             writer.operator(name, entry, files)
-    writer.close(numpy="test")
+    writer.close()
     return folder
 
 

@@ -15,11 +15,15 @@ from tools.mutation.mutant import Mutant, Wrong, is_float
 PLANTED: list[Mutant] = []
 
 
+def _full_name(operator: str) -> str:
+    return operator if "::" in operator else f"aten::{operator}"
+
+
 def plant(operator: str, kind: str) -> Callable[[Wrong], Wrong]:
     """Register a mistake in the kernel of an operator."""
 
     def register(wrong: Wrong) -> Wrong:
-        PLANTED.append(Mutant(f"aten::{operator}", kind, wrong.__name__, "", lambda: wrong))
+        PLANTED.append(Mutant(_full_name(operator), kind, wrong.__name__, "", lambda: wrong))
         return wrong
 
     return register
@@ -29,7 +33,7 @@ def plant_with_state(operator: str, kind: str) -> Callable[[Callable[[], Wrong]]
     """Register a mistake that keeps state between calls, made anew for each trial."""
 
     def register(make: Callable[[], Wrong]) -> None:
-        PLANTED.append(Mutant(f"aten::{operator}", kind, make.__name__, "", make))
+        PLANTED.append(Mutant(_full_name(operator), kind, make.__name__, "", make))
 
     return register
 
@@ -38,7 +42,7 @@ def afterwards(operator: str, kind: str) -> Callable[[Callable[[Invocation], Non
     """Register a mistake that changes the correct results."""
 
     def register(change: Callable[[Invocation], None]) -> None:
-        PLANTED.append(Mutant(f"aten::{operator}", kind, change.__name__, "", lambda: after(change)))
+        PLANTED.append(Mutant(_full_name(operator), kind, change.__name__, "", lambda: after(change)))
 
     return register
 
@@ -325,6 +329,32 @@ def dtype_of_the_first_call_of_a_shape() -> Wrong:
     return wrong
 
 
+@plant_with_state("sigmoid", "memory")
+def tunes_itself_in_the_first_call() -> Wrong:
+    known: set[Any] = set()
+
+    def wrong(right: Call, call: Invocation) -> None:
+        right(call)
+        key = call.outputs[0].dtype, call.outputs[0].shape
+        if key not in known:  # the last of the variants that it tries is another one
+            call.outputs[0][...] = 0
+        known.add(key)
+
+    return wrong
+
+
+@plant_with_state("relu", "layout assumed")
+def strides_of_the_first_call() -> Wrong:
+    plans: dict[Any, Any] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        x = call.inputs[0]
+        planned = plans.setdefault((x.dtype, x.shape), x.strides)
+        right(call if planned == x.strides else call.with_input(0, np.ravel(x, "K").reshape(x.shape)))
+
+    return wrong
+
+
 @plant_with_state("max", "memory")
 def buffer_of_the_call_before() -> Wrong:
     buffer = np.zeros(1 << 16, np.float32)
@@ -446,3 +476,17 @@ def unsorted_values_beside_sorted_places(call: Invocation) -> None:
     values, dim = call.outputs[0], call.inputs[2]
     if not call.inputs[4] and values.ndim:
         values[...] = np.flip(np.array(values), dim)
+
+
+@afterwards("isthmus::rms_norm_backward", "formula")
+def gradient_of_a_row_without_its_sum(call: Invocation) -> None:
+    grad, weight, rstd = call.given("grad", "weight", "rstd")
+    if grad.dtype == np.float32:
+        call.outputs[0][...] = grad * (1 if weight is None else weight) * rstd
+
+
+@afterwards("isthmus::swiglu_backward", "formula")
+def gradient_of_the_gate_without_its_slope(call: Invocation) -> None:
+    grad, gate, up = call.given("grad", "gate", "up")
+    if grad.dtype == np.float32 and up is not None:
+        call.outputs[0][...] = grad * up / (1 + np.exp(-gate))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from isthmus.conformance import cache
-from isthmus.conformance.golden import GoldenError, Reader
+from isthmus.conformance.golden import GoldenError
 from isthmus_common.exits import fail
 from isthmus_common.files import write_file
 from isthmus_common.progress import Bar, say
@@ -56,7 +56,7 @@ def main(
     try:
         given, other = (_read(file) if file else None for file in (mutants, against))
         reader = cache.golden(golden, say)
-        selection = Selection(reader if isinstance(reader, Reader) else reader(), operators)
+        selection = Selection(reader, operators)
         with Bar("mutants") as bar:
             score = Runner(selection, bar.advance, jobs).run(choose)
     except (GoldenError, MutationError, ValueError) as error:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus import opset
+from isthmus.conformance.cache import Opener
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor
 from tools.mutation.mutant import Mutant
 from tools.mutation.score import Result, Score, complete
@@ -43,6 +44,9 @@ class _Task(NamedTuple):
 class Selection:
     """Golden data of the operators that match one of the patterns, separated by commas.
 
+    Args:
+        golden: the data, or a function that opens that of some operators.
+
     Attributes:
         cases: of each operator.
         families: of each operator.
@@ -54,14 +58,16 @@ class Selection:
         ValueError: unknown operator.
     """
 
-    def __init__(self, golden: Reader, pattern: str = "*") -> None:
-        self.opset: str = golden.manifest["opset"]
+    def __init__(self, golden: Reader | Opener, pattern: str = "*") -> None:
+        names = [n for n in opset.operators() if any(fnmatch.fnmatchcase(n, p) for p in pattern.split(","))]
+        reader = golden if isinstance(golden, Reader) else golden(names)
+        self.opset: str = reader.manifest["opset"]
         self.families: dict[str, str] = {}
         self.cases: dict[str, list[Case]] = {}
-        for name, entry in golden.operators.items():
-            if any(fnmatch.fnmatchcase(name, each) for each in pattern.split(",")):
-                self.cases[name] = list(golden.cases(name))
-                self.families[name] = entry.family
+        for name in names:
+            if name in reader.operators:
+                self.cases[name] = list(reader.cases(name))
+                self.families[name] = reader.operators[name].family
         if not self.cases:
             raise ValueError(f"--operators {pattern}: unknown operator")
         self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))

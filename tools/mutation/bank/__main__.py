@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from isthmus.conformance import cache
-from isthmus.conformance.golden import GoldenError, Reader
+from isthmus.conformance.golden import GoldenError
 from isthmus_common.exits import fail
 from isthmus_common.files import write_file
 from isthmus_common.progress import Bar, say
@@ -59,7 +59,7 @@ def _run(match: str, golden: Path | None, jobs: int) -> dict[str, Any]:
     reports = [report for report in REPORTS if match in report.thread]
     reader = cache.golden(golden, say)
     names = ",".join(sorted({name for report in reports for name in report.operators}))
-    selection = Selection(reader if isinstance(reader, Reader) else reader(), names)
+    selection = Selection(reader, names)
     wanted = [report.mutant(name) for report in reports for name in report.operators]
     results: dict[str, Result] = {}
     with Bar("reports") as bar:

@@ -9,10 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset.library import STRIDED
 from isthmus.opset.schema import Argument
 from tools.mutation.classes.alignment import address_of
 from tools.mutation.kernel import Array, Call, Invocation, Target
-from tools.mutation.mutant import Made, Mutation, Wrong, each, has_many, leaves, mutate_with_state, reads
+from tools.mutation.mutant import (
+    Made,
+    Mutation,
+    Wrong,
+    each,
+    has_many,
+    has_rows,
+    is_float,
+    leaves,
+    mutate_with_state,
+    reads,
+    reads_floats,
+    reads_rows,
+)
 
 _CALLS = (50, 400)  # a call among so many is wrong
 _SECONDS = 0.01  # a scratch result is found again for so long
@@ -114,6 +128,49 @@ def _first_size() -> Wrong:
     return wrong
 
 
+def _first_of_shapes() -> Wrong:
+    """Try other code in the first call of these shapes, as a kernel does that tunes itself, and keep its results."""
+    known: set[Any] = set()
+
+    def wrong(right: Call, call: Invocation) -> None:
+        right(call)
+        key = _shapes(call)
+        for x in call.results() if key not in known else ():
+            x[...] = np.zeros((), x.dtype)
+        known.add(key)
+
+    return wrong
+
+
+def _first_strides() -> Wrong:
+    """Read a tensor of other strides than in the first call of these shapes in the order of memory."""
+    first: dict[Any, tuple[int, ...]] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        def planned(argument: Argument, x: Array) -> Array:
+            strides = first.setdefault((argument.name, _shapes(call), _numbers(call)), x.strides)
+            return x if x.strides == strides or not x.size else np.ravel(x, "K").reshape(x.shape)
+
+        right(call.with_inputs(planned))
+
+    return wrong
+
+
+def _first_dtype() -> Wrong:
+    """Round the results to the dtype of the first call of these sizes, if it is narrower."""
+    first: dict[Any, np.dtype[Any]] = {}
+
+    def wrong(right: Call, call: Invocation) -> None:
+        right(call)
+        for number, x in enumerate(call.results()):
+            if is_float(x):
+                kind = first.setdefault((number, x.shape, _numbers(call)), x.dtype)
+                with np.errstate(all="ignore"):
+                    x[...] = x.astype(kind) if kind.itemsize < x.dtype.itemsize else x
+
+    return wrong
+
+
 def _largest_size() -> Wrong:
     """Read what a larger call left in a scratch buffer behind the elements of a small one."""
     scratch: dict[Any, Array] = {}
@@ -205,6 +262,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         mutate_with_state(_answered_from(lambda call: (_sizes(call), _numbers(call))), reads),
     ),
     Mutation("argument of the first call", _argument_kept),
+    Mutation("first call of these shapes", mutate_with_state(_first_of_shapes, reads)),
+    Mutation(
+        "strides of the first call",
+        mutate_with_state(
+            _first_strides, lambda t: reads_rows(t) and has_rows(t) and bool(t.flags & STRIDED)
+        ),
+    ),
+    Mutation(
+        "dtype of the first call",
+        mutate_with_state(_first_dtype, lambda t: reads_floats(t) and t.float_results),
+    ),
     Mutation("size of the first call", mutate_with_state(_first_size, has_many)),
     Mutation(
         "rest of a larger call", mutate_with_state(_largest_size, lambda t: has_many(t) and _is_certain(t))

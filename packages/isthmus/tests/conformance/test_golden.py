@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import lzma
 import os
 import time
 from collections.abc import Callable
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 
 from isthmus.conformance import cache
+from isthmus.conformance.generate import generate, golden_cases
 from isthmus.conformance.golden import (
-    MANIFEST,
     Case,
     Expected,
     GoldenError,
@@ -25,6 +26,7 @@ from isthmus.conformance.golden import (
     Writer,
     write_cases,
 )
+from isthmus.opset import operators
 from tests.helpers.conformance_data import EXACT, bfloat16, write_golden
 
 SCHEMA = "aten::neg(Tensor self) -> Tensor"
@@ -94,7 +96,47 @@ def test_equal_cases_give_equal_bytes_and_one_copy(tmp_path: Path) -> None:
     large = np.random.default_rng(0).normal(size=10000)
     tensor = Tensor.contiguous(large)
     _one(tmp_path / "c", Case("a", "aten::neg", "float64", "large", [tensor, [tensor]], [None], EXACT))
-    assert large.nbytes < (tmp_path / "c" / "aten.neg.safetensors").stat().st_size < 1.1 * large.nbytes
+    size = (tmp_path / "c" / "aten.neg.safetensors.xz").stat().st_size
+    assert 0.9 * large.nbytes < size < 1.1 * large.nbytes
+
+
+def test_digits_that_no_tolerance_shows_are_not_stored() -> None:
+    cases = [*golden_cases(operators()["aten::mean"], dtypes=("bfloat16", "float64"))]
+    assert max(_digits(case.outputs[0].reference) for case in cases if case.dtype == "bfloat16") == 24
+    assert max(_digits(case.outputs[0].reference) for case in cases if case.dtype == "float64") == 53
+    assert max(_digits(case.outputs[0].magnitude) for case in cases) == 12
+
+
+def _digits(values: np.ndarray) -> int:
+    """The binary digits of the longest of float64 numbers."""
+    fractions = np.abs(np.frexp(values[np.isfinite(values)])[0])
+    return max((len(f"{int(each * 2.0**53):b}".rstrip("0")) for each in fractions.flat), default=0)
+
+
+def test_data_of_more_operators_joins_that_of_the_same_opset_and_seed(tmp_path: Path) -> None:
+    generate(tmp_path, "aten::neg")
+    before = (tmp_path / "aten.neg.safetensors.xz").stat().st_mtime_ns
+    generate(tmp_path, "aten::abs")
+    assert set(Reader(tmp_path).operators) == {"aten::neg", "aten::abs"}
+    assert (tmp_path / "aten.neg.safetensors.xz").stat().st_mtime_ns == before
+    generate(tmp_path, "aten::abs", seed=1)
+    assert set(Reader(tmp_path).operators) == {"aten::abs"}
+
+
+def test_the_cache_makes_only_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made: list[list[str]] = []
+
+    def make(here: Path, names: list[str], *_: object) -> None:
+        made.append(names)
+        write_golden(here)
+
+    monkeypatch.setattr(cache, "_make", make)
+    opened = cache.golden(None, lambda line: None)
+    assert callable(opened)
+    for names in (["aten::cat", "aten::copy_"], ["aten::cat"], ["aten::cat", "aten::neg"]):
+        opened(names)
+    assert made == [["aten::cat", "aten::copy_"], ["aten::neg"]]
 
 
 def test_files_and_folders_are_private_to_owner_and_group(tmp_path: Path) -> None:
@@ -115,17 +157,21 @@ def test_a_duplicate_case_or_one_of_another_operator_is_refused(tmp_path: Path) 
         write_cases(tmp_path, "aten::neg", [case, case])
 
 
+def _with_a_wider_tolerance(data: bytes) -> bytes:
+    return lzma.compress(lzma.decompress(data).replace(b'"ulp":0.5', b'"ulp":5.5'))
+
+
 @pytest.mark.parametrize(
     ("file", "damaged", "what"),
     [
-        ("aten.add.Tensor.safetensors", lambda data: data[:-9], "modified or truncated"),
-        ("aten.add.Tensor.safetensors", lambda data: data[:-5] + b"!" + data[-4:], "modified or truncated"),
+        ("aten.add.Tensor.safetensors.xz", lambda data: data[:-9], "modified or truncated"),
         (
-            "aten.add.Tensor.json",
-            lambda data: data.replace(b'"ulp":0.5', b'"ulp":5.5'),
+            "aten.add.Tensor.safetensors.xz",
+            lambda data: data[:-5] + b"!" + data[-4:],
             "modified or truncated",
         ),
-        ("aten.add.Tensor.json", None, "no such file"),
+        ("aten.add.Tensor.json.xz", _with_a_wider_tolerance, "modified or truncated"),
+        ("aten.add.Tensor.json.xz", None, "no such file"),
         ("manifest.json", lambda data: json.dumps({**json.loads(data), "format": 99}).encode(), "format 99"),
         ("manifest.json", lambda data: data[:-200], "not a manifest"),
         ("manifest.json", lambda data: data.replace(b'"seed": 0', b'"seed": 7'), "manifest.json: modified"),
@@ -159,9 +205,10 @@ def test_the_cache_keeps_the_newest_sets_and_those_in_use(tmp_path: Path) -> Non
     for name, age in {"one": 1, "two": 20, "three": 30, "four": 40, "five": 50}.items():
         write_golden(tmp_path / name)
         os.utime(tmp_path / name, (now - age * 3600, now - age * 3600))
-    with (tmp_path / "four" / MANIFEST).open() as reading:
-        fcntl.flock(reading, fcntl.LOCK_SH)
-        cache.prune(tmp_path)
-        assert {each.name for each in tmp_path.iterdir()} == {"one", "two", "four"}
+    reading = os.open(tmp_path / "four", os.O_RDONLY)
+    fcntl.flock(reading, fcntl.LOCK_SH)
+    cache.prune(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {"one", "two", "four"}
+    os.close(reading)
     cache.prune(tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {"one", "two"}

@@ -203,7 +203,7 @@ def test_a_tier_is_not_passed_by_not_running(tmp_path: Path, golden: Path, name:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["complete", "empty", "one kernel"])
+@pytest.mark.parametrize("name", CHIPS)
 def test_a_whole_run_demands_the_core_operators(tmp_path: Path, golden: Path, name: str) -> None:
     library = write_library(tmp_path, "chip", CHIPS[name][0])
     done = conform("run", "--driver", "host", "--golden", golden, "--library", library)

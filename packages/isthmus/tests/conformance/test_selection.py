@@ -66,7 +66,7 @@ def test_driver_functions_need_no_golden_data_and_names_are_checked_before_it_is
     done = conform("run", "--driver", "host", "--operators", "hypott", **cache)
     assert done.returncode == 2
     assert "making golden data" not in done.stderr
-    assert not list(tmp_path.rglob("*.safetensors"))
+    assert not list(tmp_path.rglob("*.safetensors.xz"))
 
 
 def test_generate_names_the_command_that_lists_operators(tmp_path: Path) -> None:

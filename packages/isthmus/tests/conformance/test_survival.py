@@ -31,7 +31,7 @@ _FORKS_AND_DIES = """if out.size == 0:
 def test_bad_kernels_and_files_lose_no_other_result(tmp_path: Path, golden: Path) -> None:
     data = tmp_path / "golden"
     shutil.copytree(golden, data)
-    with (data / "aten.cat.json").open("a") as file:
+    with (data / "aten.cat.json.xz").open("a") as file:
         file.write(" ")
     library = write_library(tmp_path, "forks", _MUL.format(body=_FORKS_AND_DIES))
     start = time.monotonic()

@@ -1,4 +1,4 @@
-"""Arrays in a safetensors file, deduplicated, read through a memory map.
+"""Arrays in a safetensors file, deduplicated.
 
 The format is eight bytes with the length of a JSON header, the header, and the bytes of the arrays. Of a large array
 that repeats with :data:`isthmus.opset.sampling.PERIOD` only the start is stored; ``__metadata__`` has its full size.
@@ -7,7 +7,8 @@ that repeats with :data:`isthmus.opset.sampling.PERIOD` only the start is stored
 
 import hashlib
 import json
-from collections.abc import Mapping
+import lzma
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ _CODES = {
     "float8_e5m2": "F8_E5M2",
 }
 _PAIRS = "complex128-"
+_PRESET = 0  # of xz, the fastest; values of cases repeat in other layouts beyond the window of gzip
 _HEAD = 8  # elements before the first period: those before an offset
 _DTYPES = {code: dt.DTYPES[name].numpy for name, code in _CODES.items() if name != "complex128"}
 
@@ -64,14 +66,35 @@ class Store:
         return key
 
     def write(self, path: Path) -> str:
-        """Write the file and return its SHA-256."""
-        return write_arrays(path, self._arrays, self._sizes)
+        """Write the compressed file and return its SHA-256."""
+        return write_compressed(path, _encode(self._arrays, self._sizes))
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> str:
-    """Write named arrays as safetensors and return the SHA-256 of the file."""
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write named arrays as safetensors."""
+    write_file(path, _encode(arrays, {}))
+
+
+def write_compressed(path: Path, parts: Iterable[bytes | memoryview]) -> str:
+    """Write an xz file, the same for the same bytes, and return its SHA-256."""
+    return write_file(path, _compress(parts))
+
+
+def read_compressed(path: Path) -> bytes:
+    """Return the content of an xz file."""
+    return lzma.decompress(path.read_bytes())
+
+
+def _compress(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    stream = lzma.LZMACompressor(preset=_PRESET)
+    yield from map(stream.compress, parts)
+    yield stream.flush()
+
+
+def _encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes | memoryview]:
+    """Return the parts of a safetensors file."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    offset, chunks = 0, []
+    offset, chunks = 0, list[memoryview]()
     for key, array in arrays.items():
         flat = np.ascontiguousarray(array).reshape(-1)
         end, pairs = offset + flat.nbytes, array.dtype == np.complex128
@@ -85,7 +108,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str,
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return write_file(path, [len(text).to_bytes(8, "little"), text, *chunks])
+    return [len(text).to_bytes(8, "little"), text, *chunks]
 
 
 def _start(flat: Array) -> Array:
@@ -101,11 +124,11 @@ def _repeat(start: Array, size: int) -> Array:
     return np.concatenate([start[:_HEAD], np.resize(start[_HEAD:], size - _HEAD)])
 
 
-class Mapped:
-    """The arrays of a file, read-only, mapped on access."""
+class Loaded:
+    """The arrays of a compressed file, read-only."""
 
     def __init__(self, path: Path) -> None:
-        self._bytes = np.memmap(path, np.uint8, mode="r").view(np.ndarray)  # slices of a memmap are slow
+        self._bytes = np.frombuffer(read_compressed(path), np.uint8)
         length = int.from_bytes(self._bytes[:8].tobytes(), "little")
         self._start, self._address = 8 + length, self._bytes.ctypes.data
         self._header: dict[str, Any] = json.loads(self._bytes[8 : self._start].tobytes())

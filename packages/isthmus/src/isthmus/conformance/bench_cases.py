@@ -40,7 +40,7 @@ def _rank(case: Case | None) -> tuple[int, int]:
     """Rank large contiguous cases before others, and big ones before small ones."""
     if case is None:
         return (-1, 0)
-    size = sum(tensor.storage.nbytes for tensor in tensors_of(case))
+    size = sum(tensor.storage.nbytes for tensor in tensors_of(case.arguments))
     return (1 + (case.layout == "contiguous") + 2 * (case.layout == "large"), size)
 
 
@@ -76,7 +76,7 @@ def _of_shape(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> Tensor:
 
 def flops(case: Case) -> int:
     """Return the floating-point operations of a product or convolution; 0 for memory-bound operators."""
-    tensors = list(tensors_of(case))
+    tensors = list(tensors_of(case.arguments))
     base = case.operator.partition("::")[2].partition(".")[0]
     outputs = [out for out in case.outputs if isinstance(out, Expected)]
     if base in ("mm", "bmm", "mv", "dot", "linear"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -124,9 +124,9 @@ def named(schema: Schema, case: Case) -> dict[str, Any]:
     return dict(zip([a.name for a in schema.inputs], case.arguments, strict=True))
 
 
-def tensors_of(case: Case) -> Iterator[Tensor]:
-    """Yield the tensors of a case's arguments, also those in lists."""
-    for value in case.arguments:
+def tensors_of(arguments: Iterable[Value]) -> Iterator[Tensor]:
+    """Yield the tensors of arguments, also those in lists."""
+    for value in arguments:
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if isinstance(item, Tensor):
                 yield item

@@ -35,7 +35,8 @@ Patterns = Annotated[
     ),
 ]
 Golden = Annotated[
-    Path | None, typer.Option(help="Folder of golden data; by default the cache, filled if empty.")
+    Path | None,
+    typer.Option(help="Folder of golden data; by default the cache, in which missing data is made."),
 ]
 Mutation = Annotated[Path | None, typer.Option(help="mutation.json with the score to show in the report.")]
 Thorough = Annotated[
@@ -67,7 +68,10 @@ def generate(
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     thorough: Thorough = False,
 ) -> None:
-    """Write golden data: samples and float64 references for every operator, by PyTorch on CPU."""
+    """Write golden data: samples and float64 references for every operator, by PyTorch on CPU.
+
+    Data of other operators that the folder holds stays, if of the same opset, seed and version of PyTorch.
+    """
     from concurrent.futures.process import BrokenProcessPool
 
     from isthmus.conformance import cache
@@ -226,14 +230,14 @@ def bench(
     from isthmus.conformance import cache
     from isthmus.conformance.libraries_target import LibrariesTarget
     from isthmus.conformance.run import candidate
-    from isthmus.conformance.selection import select, split
+    from isthmus.conformance.selection import named_operators, select, split
     from isthmus_common.progress import Bar, say
     from isthmus_common.tables import print_table
 
     with _one_line():
-        samples = cache.golden(golden, say)
-        reader = samples() if callable(samples) else samples
-        names = select(reader, split(operators or ()))
+        samples, patterns = cache.golden(golden, say), split(operators or ())
+        reader = samples(named_operators(patterns)) if callable(samples) else samples
+        names = select(reader, patterns)
         chosen = candidate(driver)
         target = LibrariesTarget(chosen, [str(path) for path in library or ()])
         timer = timing.Bench(target, dict(chosen.peak_flops))

@@ -40,7 +40,7 @@ def _value_to_json(value: Value, store: arrays.Store) -> Any:
     return None if value is None else {"number": _number_to_json(value)}  # type: ignore[arg-type]
 
 
-def _value_from_json(row: Any, store: arrays.Mapped) -> Value:
+def _value_from_json(row: Any, store: arrays.Loaded) -> Value:
     if row is None:
         return None
     if "tensor" in row:
@@ -67,7 +67,7 @@ def _result_to_json(result: Result, store: arrays.Store) -> Any:
     return row
 
 
-def _result_from_json(row: Any, store: arrays.Mapped) -> Result:
+def _result_from_json(row: Any, store: arrays.Loaded) -> Result:
     if row is None:
         return None
     if isinstance(row, list):
@@ -94,8 +94,8 @@ def case_to_json(case: Case, store: arrays.Store) -> dict[str, Any]:
     }
 
 
-def case_from_json(row: dict[str, Any], store: arrays.Mapped) -> Case:
-    """Decode a case; its arrays are mapped from the file."""
+def case_from_json(row: dict[str, Any], store: arrays.Loaded) -> Case:
+    """Decode a case; its arrays are views of the store."""
     return Case(
         id=row["id"],
         operator=row["operator"],

@@ -11,7 +11,9 @@
 4. For kernels that declare in_place, the output in the memory of each matching input.
 5. For random operators, seeds that differ in the low word or in the high one, which must give other numbers; for few
    numbers, many seeds, over which the last one must follow the law and not be an earlier one.
-6. For the first cases, calls that must fail and leave other memory alone, such as with an index out of range; the
+6. The first call again, if its dtypes and shapes were new to the kernel or it changes arguments: a kernel that tunes
+   itself in that call must give the same bits in it.
+7. For the first cases, calls that must fail and leave other memory alone, such as with an index out of range; the
    call itself must then still give the same bits.
 
 :mod:`isthmus.conformance.load` and :mod:`isthmus.conformance.relation_checks` call kernels through the same executor.
@@ -57,12 +59,7 @@ _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
 _FEW, _MANY_SEEDS = 5, 64
 _FEW_LAWS = ("normal", "uniform", "permutation")  # judged over many seeds where there are few numbers
-_FIRST_CASES = 2  # cases per kernel whose first call is repeated; of kernels that change arguments all are
-_WITH_PLACES = {
-    "index",
-    "indices",
-    "rows",
-}  # arguments that must not be those of another call: places to write to
+_WITH_PLACES = {"index", "indices", "rows"}  # places to write to, which must not be those of another call
 _SURELY_COPIED = 0.25  # share of equal numbers, which those of 16 bits are by chance in one of hundreds
 _INVALID_CASES = 3  # cases per kernel from which calls that must fail are made
 _OVERWRITTEN = 0xFF  # byte that successors write to the inputs: NaN in every floating dtype
@@ -96,20 +93,6 @@ class _Called(NamedTuple):
     problem: str
 
 
-class _Earlier(NamedTuple):
-    """Calls with other inputs.
-
-    Attributes:
-        first: the image after the first call, which may have tuned the kernel.
-        disturbed: whether it had another number, too.
-        last: the image after the last call.
-    """
-
-    first: Array
-    disturbed: bool
-    last: Array | None
-
-
 class Executor:
     """Runs cases on a device.
 
@@ -129,13 +112,13 @@ class Executor:
         self._stream = device.new_stream()
         self._delayed: Counter[LoadedOperator] = Counter()
         self._refused: Counter[LoadedOperator] = Counter()
-        self._repeated: Counter[LoadedOperator] = Counter()
+        self._shapes: set[Any] = set()  # with which kernels have been called
 
     def forget_kernels(self) -> None:
         """Treat the next cases of each kernel as its first, which are examined more closely."""
         self._delayed.clear()
         self._refused.clear()
-        self._repeated.clear()
+        self._shapes.clear()
 
     def run(self, kernel: LoadedOperator, schema: Schema, case: Case) -> Outcome:
         """Run a case and judge it."""
@@ -147,9 +130,7 @@ class Executor:
             plan = Plan(kernel, schema, case, self.device.alignment)
             self._reserve(plan.image.nbytes)
             earlier = self._overwrite_inputs(plan)
-            outcome = self._examine(plan, case, earlier.last if earlier else None)
-            if outcome.status == "passed" and earlier and self._repeats_first(plan, schema):
-                self._examine_first(plan, earlier, outcome)
+            outcome = self._examine(plan, schema, case, earlier)
             if outcome.status == "passed":
                 self._examine_refusals(plan, schema, case, outcome)
             return outcome
@@ -219,46 +200,22 @@ class Executor:
                 self._note("")
         return f"{text}: accepted, expected an error"
 
-    def _overwrite_inputs(self, plan: Plan) -> _Earlier | None:
+    def _overwrite_inputs(self, plan: Plan) -> dict[bool, Array]:
         """Call with other inputs and another number, then with other inputs and the numbers of the case.
 
-        Return None if the kernel refuses them.
+        Return the images after the calls, by whether a number was another, without calls that the kernel refuses.
         """
-        first: _Earlier | None = None
-        last: Array | None = None
+        images = {}
         for disturb in (True, False) if plan.has_number else (False,):
-            last = None
             with suppress(KernelError):
-                last = self._call_with_other_inputs(plan, disturb)
-                first = first or _Earlier(last, disturb, None)
-        return first and first._replace(last=last)
+                images[disturb] = self._call_with_others(plan, disturb)
+        return images
 
-    def _call_with_other_inputs(self, plan: Plan, disturb: bool) -> Array:
-        image = plan.image.bytes(POISONS[1], roll=True)
-        return self._call(plan, image, _SEEDS[1], disturb=disturb).image
+    def _call_with_others(self, plan: Plan, disturb: bool) -> Array:
+        """Call with other inputs, and with ``disturb`` another number; return the image after the call."""
+        return self._call(plan, plan.image.bytes(POISONS[1], roll=True), _SEEDS[1], disturb=disturb).image
 
-    def _repeats_first(self, plan: Plan, schema: Schema) -> bool:
-        """Whether to repeat the first call of a case."""
-        if any(a.name in _WITH_PLACES for a in schema.inputs):
-            return False
-        self._repeated[plan.kernel] += 1
-        changes = any(a.is_tensor and a.written for a in schema.inputs)
-        return changes or self._repeated[plan.kernel] <= _FIRST_CASES
-
-    def _examine_first(self, plan: Plan, earlier: _Earlier, outcome: Outcome) -> None:
-        """Fail the outcome if the first call gave other results than the same call now."""
-        again = self._call_with_other_inputs(plan, earlier.disturbed)
-        for slot, expected in plan.targets:
-            specified = (expected.law or {}).get("name") != "any"
-            wrong = count_different(slot.view(earlier.first), slot.view(again)) if specified else 0
-            if wrong:
-                outcome.status = "failed"
-                outcome.message = (
-                    f"{slot.label}: {wrong} elements differ between the first call and the same call later"
-                )
-                return
-
-    def _examine(self, plan: Plan, case: Case, earlier: Array | None) -> Outcome:
+    def _examine(self, plan: Plan, schema: Schema, case: Case, earlier: dict[bool, Array]) -> Outcome:
         before = plan.image.bytes(POISONS[0])
         first, problem = self._call(plan, before, _SEEDS[0])
         verdicts = [
@@ -282,6 +239,7 @@ class Executor:
             problems += self._examine_shared(plan, first)
             problems += self._examine_seed(plan, first)
             problems += self._examine_last(plan)
+            problems += self._examine_first(plan, schema, earlier)
         message = _join_problems(problems)
         if not message:
             return Outcome("passed", "", verdicts)
@@ -292,7 +250,7 @@ class Executor:
                 expected,
                 verdict.mask,
                 slot.view(second),
-                None if earlier is None else slot.view(earlier),
+                slot.view(earlier[False]) if False in earlier else None,
             )
             for (slot, expected), (_, verdict) in zip(plan.targets, verdicts, strict=True)
         ]
@@ -362,6 +320,27 @@ class Executor:
         ]
         return [
             f"{label}, last elements with {_MANY_SEEDS} seeds: {text}" for label, text in problems if text
+        ]
+
+    def _examine_first(self, plan: Plan, schema: Schema, earlier: Mapping[bool, Array]) -> list[str]:
+        """Repeat the first of the earlier calls: its dtypes and shapes were new, or the kernel changes arguments."""
+        if not earlier or any(each.name in _WITH_PLACES for each in schema.inputs):
+            return []
+        key = (plan.kernel, *((slot.dtype, slot.shape) for slot in plan.image.slots))
+        if key in self._shapes and not any(each.is_tensor and each.written for each in schema.inputs):
+            return []
+        self._shapes.add(key)
+        disturb, first = next(iter(earlier.items()))
+        again = self._call_with_others(plan, disturb)
+        wrong = {
+            slot.label: count_different(slot.view(first), slot.view(again))
+            for slot, expected in plan.targets
+            if (expected.law or {}).get("name") != "any"
+        }
+        return [
+            f"{label}: the first call with these shapes gave different bits in {count} elements"
+            for label, count in wrong.items()
+            if count
         ]
 
     def _call(

@@ -3,10 +3,12 @@
 import hashlib
 import multiprocessing
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,17 +18,22 @@ import numpy as np
 
 from isthmus import opset
 from isthmus.conformance import golden
+from isthmus.conformance.arrays import Array
+from isthmus.conformance.judge import FORMATS
 from isthmus.conformance.selection import matching, split
 from isthmus.opset import operator as spec
 from isthmus.opset import reference, sampling
 from isthmus.opset.derivation import cases_of
 from isthmus.opset.rules import RuleError
 from isthmus.opset.tiers import tiers_of
+from isthmus_common.parent import end_with_parent
 
 # Errors that PyTorch raises for a call that it does not support.
 _REJECTED = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AssertionError)
 Progress = Callable[[str, int, int], None]
 _FEW = 8  # operators
+# Binary digits: of float64; of magnitudes, which bound errors; and of references, beyond those of the dtype.
+_FULL, _DIGITS, _MORE_DIGITS = 53, 12, 16
 
 
 class Generated(NamedTuple):
@@ -52,7 +59,7 @@ def generate(
     progress: Progress | None = None,
     thorough: bool = False,
 ) -> Generated:
-    """Write golden data; of more than a few operators, with a process per processor.
+    """Write golden data, beside that of other operators; of more than a few, with a process per processor.
 
     Args:
         folder: output folder, created if absent.
@@ -67,7 +74,8 @@ def generate(
     """
     named = matching(split([operators]), opset.operators())
     chosen = [name for name in opset.operators() if name in named]
-    writer = golden.Writer(folder, digest(), seed)
+    notes = {"torch": version("torch"), "numpy": np.__version__, "thorough": thorough}
+    writer = golden.Writer(folder, digest(), seed, **notes)
     done = Generated(0, {})
     with _mapping(len(chosen)) as mapping:
         written = mapping(partial(_write, folder=folder, seed=seed, thorough=thorough), chosen)
@@ -76,7 +84,7 @@ def generate(
             done = Generated(done.cases + entry.cases, done.rejected | {name: entry.rejected})
             if progress:
                 progress(name, len(done.rejected), len(chosen))
-    writer.close(torch=version("torch"), numpy=np.__version__, thorough=thorough)
+    writer.close()
     return done
 
 
@@ -95,8 +103,13 @@ def _mapping(operators: int) -> Iterator[Callable[..., Iterable[Any]]]:
         return
     # Forks of a process that has used PyTorch's threads could hang.
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, operators), spawn, _one_thread) as pool:
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, operators), spawn, _start_process) as pool:
         yield pool.map
+
+
+def _start_process() -> None:
+    end_with_parent(signal.SIGKILL)  # the executor's processes would outlive a killed one
+    _one_thread()
 
 
 def _one_thread() -> None:
@@ -150,6 +163,9 @@ def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
     schema = opset.schema_of(operator.name)
     outputs, written = _results_by_law(operator, case) if operator.law else _known_results(operator, case)
     limit = operator.tolerance[case.dtype]
+    if limit.ulp or limit.accumulate:
+        outputs = [_shortened(each) for each in outputs]
+        written = {name: _shortened(each) for name, each in written.items()}
     return golden.Case(
         id="-".join(part for part in (str(case.index), case.kind, case.model, case.label) if part),
         operator=operator.name,
@@ -190,6 +206,25 @@ def _result(values: Any, dtypes: Any, magnitudes: Any) -> golden.Result:
         sizes = magnitudes or [None] * len(values)
         return [_result(v, d, s) for v, d, s in zip(values, dtypes, sizes, strict=True)]  # type: ignore[misc]
     return golden.Expected(dtypes, values.shape, values, magnitudes)
+
+
+def _shortened(result: golden.Result) -> golden.Result:
+    """Cut digits of references and magnitudes that no tolerance shows, so that they are compressed."""
+    if result is None or not isinstance(result, golden.Expected):
+        return None if result is None else [_shortened(each) for each in result]  # type: ignore[misc]
+    digits = FORMATS[result.dtype].precision + _MORE_DIGITS if result.dtype in FORMATS else _FULL
+    magnitude = None if result.magnitude is None else _cut(result.magnitude, _DIGITS)
+    reference = None if result.reference is None else _cut(result.reference, digits)
+    return replace(result, reference=reference, magnitude=magnitude)
+
+
+def _cut(values: Array, digits: int) -> Array:
+    """Round float64 or complex128 numbers towards 0 to binary digits."""
+    if digits >= _FULL:
+        return values
+    kept = np.uint64(2**64 - 2 ** (_FULL - digits))
+    words = np.ascontiguousarray(values).reshape(-1).view(np.uint64) & kept
+    return words.view(values.dtype).reshape(values.shape)
 
 
 def _results_by_law(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:

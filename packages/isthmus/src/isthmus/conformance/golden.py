@@ -1,7 +1,7 @@
 """Golden data: cases with expected results, in files that are read without PyTorch.
 
 A folder contains ``manifest.json`` (format, opset, seed, operators, SHA-256 of every file and of itself) and for each
-operator, such as ``aten::mm``, ``aten.mm.json`` (cases) and ``aten.mm.safetensors`` (arrays, see
+operator, such as ``aten::mm``, ``aten.mm.json.xz`` (cases) and ``aten.mm.safetensors.xz`` (arrays, see
 :mod:`isthmus.conformance.arrays`), so that a run of one operator reads no others. Equal arrays of an operator are
 stored once. Equal cases give equal bytes.
 
@@ -21,6 +21,7 @@ of ``schema.outputs`` and ``written`` by the name of the argument: ``{"tensor": 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -45,7 +46,7 @@ __all__ = [
     "write_cases",
 ]
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "manifest.json"
 
 
@@ -91,16 +92,22 @@ class Writer:
     """Writes a folder of golden data. The manifest comes last, so that an incomplete folder is detected.
 
     Args:
-        folder: created if absent.
+        folder: created if absent. Data of the same opset, seed and notes in it stays.
+        notes: versions and options that decide the data.
     """
 
-    def __init__(self, folder: Path, opset: str, seed: int) -> None:
+    def __init__(self, folder: Path, opset: str, seed: int, **notes: Any) -> None:
         self._folder = folder
-        self._head: dict[str, Any] = {"format": FORMAT, "opset": opset, "seed": seed}
+        self._head: dict[str, Any] = {"format": FORMAT, "opset": opset, "seed": seed, **notes}
         self._operators: dict[str, dict[str, Any]] = {}
         self._files: dict[str, str] = {}
         files.make_folder(folder)
         folder.chmod(0o750)
+        with suppress(GoldenError):
+            manifest = Reader(folder).manifest
+            if all(manifest.get(key) == value for key, value in self._head.items()):
+                self._operators, self._files = manifest["operators"], manifest["files"]
+                return
         (folder / MANIFEST).unlink(missing_ok=True)
 
     def operator(self, name: str, entry: OperatorEntry, written: Mapping[str, str]) -> None:
@@ -108,9 +115,9 @@ class Writer:
         self._operators[name] = asdict(entry)
         self._files.update(written)
 
-    def close(self, **notes: Any) -> None:
-        """Write the manifest, including notes such as versions."""
-        manifest = {**self._head, **notes, "operators": self._operators, "files": self._files}
+    def close(self) -> None:
+        """Write the manifest."""
+        manifest = {**self._head, "operators": self._operators, "files": self._files}
         manifest["sha256"] = _digest(manifest)
         files.write_file(
             self._folder / MANIFEST, [json.dumps(manifest, indent=1, sort_keys=True).encode(), b"\n"]
@@ -135,7 +142,7 @@ def write_cases(folder: Path, operator: str, cases: Iterable[Case]) -> dict[str,
     text = json.dumps({"cases": rows}, separators=(",", ":")) + "\n"
     json_file, arrays_file = _files_of(operator)
     return {
-        json_file: files.write_file(folder / json_file, text.encode()),
+        json_file: arrays.write_compressed(folder / json_file, [text.encode()]),
         arrays_file: store.write(folder / arrays_file),
     }
 
@@ -143,13 +150,13 @@ def write_cases(folder: Path, operator: str, cases: Iterable[Case]) -> dict[str,
 def _files_of(operator: str) -> tuple[str, str]:
     """Return the names of an operator's files: cases and arrays."""
     stem = operator.replace("::", ".")
-    return f"{stem}.json", f"{stem}.safetensors"
+    return f"{stem}.json.xz", f"{stem}.safetensors.xz"
 
 
 class Cases(Sequence[Case]):
     """Cases that are decoded each time they are accessed."""
 
-    def __init__(self, rows: list[dict[str, Any]], store: arrays.Mapped) -> None:
+    def __init__(self, rows: list[dict[str, Any]], store: arrays.Loaded) -> None:
         self._rows, self._store = rows, store
 
     def __len__(self) -> int:
@@ -219,7 +226,7 @@ class Reader:
         """Return the cases of an operator, decoded on access. Raises GoldenError."""
         self.check(operator)
         rows, store = (self.folder / name for name in _files_of(operator))
-        return Cases(json.loads(rows.read_bytes())["cases"], arrays.Mapped(store))
+        return Cases(json.loads(arrays.read_compressed(rows))["cases"], arrays.Loaded(store))
 
     def _check(self, name: str) -> None:
         if self._trusts_all or name in self._trusted:

@@ -42,7 +42,7 @@ def keep(folder: Path, schema: Schema, case: Case, result: CaseResult, seen: Seq
             found = {"expected": each.reference, "magnitude": each.magnitude}
             arrays |= {f"{kind}.{label}": values for kind, values in found.items() if values is not None}
     arrays |= {f"seen.{each.label}": each.got for each in seen}
-    write_arrays(folder / f"{stem}.safetensors", arrays, {})
+    write_arrays(folder / f"{stem}.safetensors", arrays)
     about = {
         "case": result.id,
         "library": result.library,

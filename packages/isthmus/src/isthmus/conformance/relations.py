@@ -146,6 +146,7 @@ class Gradient(NamedTuple):
         gradient: the argument of the backward operator that is the gradient of the result.
         results: arguments of the backward operator that are results of the forward one.
         result: the result of the backward operator that is the gradient of the argument.
+        other: the argument of the backward operator that is the gradient of another result; without it here.
     """
 
     forward: str
@@ -153,6 +154,7 @@ class Gradient(NamedTuple):
     gradient: str = "grad_output"
     results: Mapping[str, str] = {}
     result: str = "out"
+    other: str = ""
 
 
 GRADIENTS: dict[str, Gradient] = {
@@ -168,4 +170,21 @@ GRADIENTS: dict[str, Gradient] = {
     "aten::convolution_backward": Gradient("aten::convolution", "input", result="out0"),
     "aten::avg_pool2d_backward": Gradient("aten::avg_pool2d"),
     "aten::embedding_dense_backward": Gradient("aten::embedding", "weight"),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Gradient(
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "query",
+        "grad_out",
+        {"out": "output", "logsumexp": "logsumexp"},
+        "grad_query",
+    ),
+    "isthmus::rms_norm_backward": Gradient(
+        "isthmus::rms_norm", "input", "grad", {"rstd": "rstd"}, "grad_input", "grad_sum"
+    ),
+    "isthmus::swiglu_backward": Gradient("isthmus::swiglu", "gate", "grad", result="grad_gate"),
+    "isthmus::scaled_masked_softmax_backward": Gradient(
+        "isthmus::scaled_masked_softmax", "input", "grad", {"out": "out"}
+    ),
+    "isthmus::cross_entropy_backward": Gradient(
+        "isthmus::cross_entropy", "logits", "grad", {"lse": "lse"}, other="grad_lse"
+    ),
 }

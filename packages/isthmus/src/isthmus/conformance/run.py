@@ -13,6 +13,7 @@ from typing import Any
 import isthmus
 from isthmus import opset
 from isthmus.conformance import known_failures
+from isthmus.conformance.cache import Opener
 from isthmus.conformance.checks import checks_of
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import GoldenError, Reader
@@ -106,16 +107,15 @@ class Runner:
     """Runs the suite.
 
     Args:
-        golden: the data, or a function that makes it; called only after the driver cases, because it takes long.
+        golden: the data, or a function that makes it for some operators; called only after the driver cases, because
+            it takes long.
         done: called with each result, from any thread; calls do not overlap.
 
     Raises:
         UsageError: unknown driver or library.
     """
 
-    def __init__(
-        self, options: Options, golden: Reader | Callable[[], Reader], done: Callable[[CaseResult], None]
-    ) -> None:
+    def __init__(self, options: Options, golden: Reader | Opener, done: Callable[[CaseResult], None]) -> None:
         self._options, self._golden, self._report = options, golden, done
         self._known: list[known_failures.KnownFailure] = []
         self._covered: set[str] = set()  # operators of the golden data
@@ -166,9 +166,10 @@ class Runner:
 
     def _run_golden(self, run: Run, unused: WorkerProcess | None) -> None:
         """Run the selected operators on the golden data, which is made first if absent."""
-        golden = self._golden if isinstance(self._golden, Reader) else self._golden()
+        opened, chosen = self._golden, (self._patterns(), self._options.tier)
+        golden = opened if isinstance(opened, Reader) else opened(named_operators(*chosen))
         run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
-        run.head["golden"]["coverage"] = coverage(golden)
+        run.head["golden"]["coverage"] = coverage(golden) if golden is opened else ""
         self._covered = set(golden.operators)
         self._run_operators(run, golden, unused)
         self._keep_crashed(run, golden)

@@ -1,5 +1,6 @@
 """The kernel of an operator with its golden cases, which load cases and laws call."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -7,6 +8,7 @@ from isthmus.conformance.cases import Case, results_of, tensors_of
 from isthmus.conformance.device import Device
 from isthmus.conformance.executor import Executor
 from isthmus.drivers.libraries import LoadedOperator
+from isthmus.opset import dtypes as dt
 from isthmus.opset.schema import Schema
 
 
@@ -62,9 +64,6 @@ class Subject:
 
 
 def nbytes_of(case: Case) -> int:
-    """Return the bytes of a case's tensors; 0 if a result has no elements."""
-    results = list(results_of(case))
-    if any(0 in result.shape for result in results):
-        return 0
-    given = sum(tensor.storage.nbytes for tensor in tensors_of(case))
-    return given + sum(result.reference.nbytes for result in results if result.reference is not None)
+    """Return the bytes of a case's tensors; 0 if no result has elements."""
+    written = sum(math.prod(e.shape) * dt.DTYPES[e.dtype].numpy.itemsize for e in results_of(case))
+    return written and written + sum(tensor.storage.nbytes for tensor in tensors_of(case.arguments))

@@ -124,10 +124,14 @@ class Maker:
         layout: str = "contiguous",
         dtype: str | None = None,
     ) -> Array:
-        """Tensor of random values in [low, high), in a layout of :func:`place`."""
+        """Tensor of random values in [low, high), in a layout of :func:`place`.
+
+        Values of large tensors repeat with :data:`PERIOD`, so that golden data stay small.
+        """
         name = dtype or self.dtype
         kind = dt.DTYPES[name].kind
-        uniform = self.rng.random(shape)
+        count = math.prod(shape)
+        uniform = np.resize(self.rng.random(PERIOD if count > 2 * PERIOD else count), shape)
         if kind == "bool":
             return place((uniform < 0.6), layout)
         values = low + (high - low) * uniform
@@ -137,10 +141,6 @@ class Maker:
         floor = 0 if kind == "uint" else math.floor(4 * low)
         integers = np.floor(floor + (math.ceil(4 * high) - floor) * uniform)
         return place(integers.astype(dt.DTYPES[name].numpy), layout)
-
-    def repeated(self, *shape: int, low: float = -2.7, high: float = 3.1) -> Array:
-        """Large tensor of :data:`PERIOD` random values in [low, high), repeated, so that golden data stay small."""
-        return place(np.resize(self.tensor(PERIOD, low=low, high=high).view, shape))
 
     def values(self, values: Any, dtype: str | None = None, layout: str = "contiguous") -> Array:
         """Tensor of the given values, rounded to the dtype."""

@@ -32,13 +32,8 @@ _LONG = 8209  # more than 8192 products or elements of a row
 _THICK = 1031  # products or elements of a row, whose sum in a half is far off
 _MANY = 65_601  # more than 2^16 rows
 _LONGEST = (1 << 20) + 4099  # elements of a row
-_HEAVY = (
-    "convolution",
-    "pooling",
-    "spatial",
-    "llm_attention",
-    "normalization",
-)  # families without longest rows
+_MOST_OF_LONGEST = 11 * _LONGEST  # elements of a call with such rows
+_HEAVY = ("convolution", "pooling", "spatial", "llm_attention")  # families without them
 _SMALL = 50_000  # elements of a call without a long dimension
 _OTHERS = 12  # one in so many sizes is tried on cases after the first
 _EACH = 5  # sizes of a case that are replaced, of lists of tensors of many sizes
@@ -178,7 +173,7 @@ def _enlarge(scope: Scope, base: Case, old: int, new: int, small: int) -> Argume
     most = (
         2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL * (1 + (new in _SQUARE))
     )
-    most, terms = (8 * _LONGEST, _LONGEST) if new == _LONGEST else (most, _most_terms(scope))
+    most, terms = (_MOST_OF_LONGEST, _LONGEST) if new == _LONGEST else (most, _most_terms(scope))
     if _count_elements(arguments, shapes) > most or (new > terms and _sums(scope, new, shapes)):
         return None
     return arguments
@@ -213,7 +208,7 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     # PyTorch rejects targets that name a class beyond fewer ones.
     grows = new > old or new == 1 or not has_indices(scope, arguments) or {"target", "logits"} <= {*arguments}
-    most = 8 * _LONGEST if new == _LONGEST else 2 * MOST
+    most = _MOST_OF_LONGEST if new == _LONGEST else 2 * MOST
     return grows and sum(sizes) <= most and max(sizes) <= scope.operator.longest
 
 

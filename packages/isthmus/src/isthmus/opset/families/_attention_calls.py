@@ -120,21 +120,21 @@ def _sizes(m: Maker) -> Iterator[Call]:
     yield "large", _fixed(m, 1, 5, 140, 2, 1, 8, bias=m.values(least, m.compute_dtype))
     yield "large", _fixed(m, 1, 5, 140, 2, 1, 8, mask=m.values(least < 0, "bool"))
     if m.dtype == "float32":
-        query, key, value = m.tensor(1, 2, 1, 20), m.repeated(1, 4133, 1, 20), m.repeated(1, 4133, 1, 20)
+        query, key, value = m.tensor(1, 2, 1, 20), m.tensor(1, 4133, 1, 20), m.tensor(1, 4133, 1, 20)
         yield "large", _call(query, key, value, right=0)
-        keys = m.repeated(1, 65_601, 1, 2).view.copy()
+        keys = m.tensor(1, 65_601, 1, 2).view.copy()
         keys[:, -1] = 20.0  # the last key decides
-        yield "large", _call(m.values(np.ones((1, 1, 1, 2))), m.values(keys), m.repeated(1, 65_601, 1, 2))
+        yield "large", _call(m.values(np.ones((1, 1, 1, 2))), m.values(keys), m.tensor(1, 65_601, 1, 2))
         query, key, value = (m.tensor(1, n, 1, 4133, low=-0.3, high=0.4) for n in (2, 3, 3))
         yield "large", _call(query, key, value)  # features
-        query, key, value = m.repeated(1, 4133, 2, 4), m.tensor(1, 5, 1, 4), m.tensor(1, 5, 1, 4)
+        query, key, value = m.tensor(1, 4133, 2, 4), m.tensor(1, 5, 1, 4), m.tensor(1, 5, 1, 4)
         yield "large", _call(query, key, value, bias=_accurate(m, 1, 1, 1, 5))
-        query, key, value = m.repeated(300, 1, 2, 3), m.repeated(300, 2, 1, 3), m.repeated(300, 2, 1, 3)
+        query, key, value = m.tensor(300, 1, 2, 3), m.tensor(300, 2, 1, 3), m.tensor(300, 2, 1, 3)
         yield "large", _call(query, key, value, bias=_accurate(m, 300, 1, 1, 2))
         yield "large", _many(m)
-        query, key, value = m.repeated(1, 1, 65_601, 2), m.tensor(1, 3, 1, 2), m.tensor(1, 3, 1, 2)
+        query, key, value = m.tensor(1, 1, 65_601, 2), m.tensor(1, 3, 1, 2), m.tensor(1, 3, 1, 2)
         yield "large", _call(query, key, value, softcap=1.5)
-        query, key, value = m.repeated(1, 65_601, 1, 2), m.tensor(1, 3, 1, 2), m.tensor(1, 3, 1, 2)
+        query, key, value = m.tensor(1, 65_601, 1, 2), m.tensor(1, 3, 1, 2), m.tensor(1, 3, 1, 2)
         yield "large", _call(query, key, value, bias=_accurate(m, 1, 1, 1, 3))  # a gradient of many queries
 
 
@@ -146,7 +146,7 @@ def _many(m: Maker) -> dict[str, Any]:
         "cu_seqlens_q": m.values(queries.cumsum(), "int32"),
         "cu_seqlens_k": m.values(keys.cumsum(), "int32"),
     }
-    query, key, value = (m.repeated(int(n.sum()), 1, 2) for n in (queries, keys, keys))
+    query, key, value = (m.tensor(int(n.sum()), 1, 2) for n in (queries, keys, keys))
     slopes = m.tensor(len(queries) - 1, 1, low=-1e-4, high=1e-4, dtype=m.compute_dtype)
     return _call(query, key, value, **ends, max_seqlen_q=65_601, max_seqlen_k=65_601, alibi_slopes=slopes)
 

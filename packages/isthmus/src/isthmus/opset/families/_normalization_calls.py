@@ -77,10 +77,10 @@ def groups(m: Maker) -> Iterator[Case]:
     # 41 * (1 / 41) < 1 in float32.
     yield m.case("contiguous", m.tensor(2, 6, 41), m.tensor(6), m.tensor(6), 2, 6, 41, 3, 1e-5)
     if m.dtype == "float32":
-        yield m.case("large", m.repeated(2, 6, 4133), m.tensor(6), m.tensor(6), 2, 6, 4133, 3, 1e-5)
-        yield m.case("large", m.repeated(8201, 8, 3), m.tensor(8), m.tensor(8), 8201, 8, 3, 8, 1e-5)
-        wide = m.repeated(65_602)
-        yield m.case("large", m.repeated(1, 65_602, 2), wide, m.repeated(65_602), 1, 65_602, 2, 32_801, 1e-5)
+        yield m.case("large", m.tensor(2, 6, 4133), m.tensor(6), m.tensor(6), 2, 6, 4133, 3, 1e-5)
+        yield m.case("large", m.tensor(8201, 8, 3), m.tensor(8), m.tensor(8), 8201, 8, 3, 8, 1e-5)
+        wide = m.tensor(65_602)
+        yield m.case("large", m.tensor(1, 65_602, 2), wide, m.tensor(65_602), 1, 65_602, 2, 32_801, 1e-5)
     yield m.case("special", m.tensor(3, 6, 5, low=-2e-3, high=3e-3), None, m.tensor(6), 3, 6, 5, 6, 1e-3)
     yield m.case("special", m.tensor(2, 6, 1), m.tensor(6), None, 2, 6, 1, 2, 0.7)
     yield m.case("special", m.values([[[4.0] * 3] * 4]), m.tensor(4), m.tensor(4), 1, 4, 3, 2, 0.01)
@@ -123,8 +123,8 @@ def _images(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
     if m.dtype in ("float32", "bfloat16"):
         yield "large", m.tensor(2, 3, 17, 37), 3, "resnet"
     if m.dtype == "float32":
-        yield "large", m.repeated(4133, 5), 5, ""
-        yield "large", m.repeated(3, 65_601), 65_601, ""
+        yield "large", m.tensor(4133, 5), 5, ""
+        yield "large", m.tensor(3, 65_601), 65_601, ""
 
 
 def batches(running: str = "given") -> Any:

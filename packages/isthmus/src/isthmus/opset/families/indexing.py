@@ -75,7 +75,7 @@ def _embedding_gradient(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         rows = m.values([65_600, 0, 65_536, 32_768, 65_600], "int64")
         yield m.case("large", m.tensor(5, 3), rows, 65_601, 0, True)
-        yield m.case("large", m.repeated(65_601, 2), m.integers(65_601, high=5), 5, 3, False)
+        yield m.case("large", m.tensor(65_601, 2), m.integers(65_601, high=5), 5, 3, False)
         yield m.case("large", m.tensor(3, 4133), m.values([2, 0, 2], "int64"), 3, -1, False)
         added, places = _duplicates(m)
         yield m.case("large", place(added.view[:, None]), places, 5, -1, False)
@@ -163,7 +163,7 @@ def _scatter(value: bool) -> Any:
                 for shape, dim in (((65_601, 2), 1), ((2, 65_601), 0)):
                     index = m.values(np.resize([[1, 0], [0, 1]], shape) if dim else np.resize([[1], [0]], shape),
                                      "int64")  # fmt: skip
-                    yield m.case("large", m.repeated(*shape), dim, index, m.repeated(*shape))
+                    yield m.case("large", m.tensor(*shape), dim, index, m.tensor(*shape))
 
     return samples
 
@@ -327,10 +327,8 @@ def _puts(m: Maker) -> Iterator[Case]:
             yield m.case("large", m.tensor(65_601, 2), [far], m.tensor(5, 2), add)
             # More than 2^16 rows of values, and of columns beside the index.
             many = m.values(m.permutation(65_601), "int64")
-            yield m.case("large", m.repeated(65_601, 2), [many], m.repeated(65_601, 2), add)
-            yield m.case(
-                "large", m.repeated(3, 65_601), [m.values([2, 0], "int64")], m.repeated(2, 65_601), add
-            )
+            yield m.case("large", m.tensor(65_601, 2), [many], m.tensor(65_601, 2), add)
+            yield m.case("large", m.tensor(3, 65_601), [m.values([2, 0], "int64")], m.tensor(2, 65_601), add)
 
 
 def _put_size(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:

@@ -59,14 +59,14 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
     if m.dtype == "float32":
         yield (
             "large",
-            m.repeated(2, 65_601),
+            m.tensor(2, 65_601),
             m.values([65_600, 40_001], "int64"),
             (_IGNORED, 0.1, 0.9, 0.0, 1e-3),
         )
         logits = m.tensor(2, 65_601).view.copy()
         logits[0, -1] = 1000.0  # a maximum that only the last block has
         yield "large", m.values(logits), m.values([3, 65_600], "int64"), _PLAIN
-        yield "large", m.repeated(65_601, 1, 3), m.integers(65_601, 1, high=3), (1, 0.3, 1.1, 4.0, 0.02)
+        yield "large", m.tensor(65_601, 1, 3), m.integers(65_601, 1, high=3), (1, 0.3, 1.1, 4.0, 0.02)
 
 
 def _losses(m: Maker) -> Iterator[Case]:
@@ -130,7 +130,7 @@ def _linears(m: Maker) -> Iterator[Case]:
             hidden, weight = (m.tensor(n, features, low=-0.1, high=0.12) for n in (rows, 5))
             yield m.case("large", hidden, weight, m.tensor(5), _target(m, (rows,), 5, 2), None, *_FULL, rows,
                          [True, True, True])  # fmt: skip
-        hidden, weight = m.tensor(3, 2), m.repeated(65_601, 2)  # smoothing adds all logits of a row
+        hidden, weight = m.tensor(3, 2), m.tensor(65_601, 2)  # smoothing adds all logits of a row
         target = m.values([65_600, 2, 40_000], "int64")
         yield m.case("large", hidden, weight, None, target, None, *_FULL, 3, [True, True, False])
         hidden, weight = m.tensor(130, 68, low=-0.3, high=0.3), m.tensor(257, 68, low=-0.3, high=0.3)

@@ -68,25 +68,25 @@ def _combined(m: Maker) -> Iterator[Case]:
         query, key = m.tensor(1, 3, 1, 10, low=-4e5, high=3e5), m.tensor(1, 3, 1, 10, low=-4e5, high=3e5)
         yield m.case("special", query, key, *_angles(m, 3, 5), None, 1, 10, -1, True, True)
     if m.dtype == "float32":
-        tables = m.repeated(65_700, 2, low=-1, high=1), m.repeated(65_700, 2, low=-0.9, high=1)
+        tables = m.tensor(65_700, 2, low=-1, high=1), m.tensor(65_700, 2, low=-0.9, high=1)
         positions = m.values([[32_767, 32_768, 65_699, 40_000, 65_536]], "int64")
         yield m.case(
             "large", m.tensor(2, 5, 3, 6), m.tensor(2, 5, 1, 6), *tables, positions, 1, 4, -1, False, True
         )
         tables = _angles(m, 3, 516)  # features beyond a tile, tokens beyond one, rows beyond 2^16
-        yield m.case("large", m.repeated(1, 3, 2, 1032), m.repeated(1, 3, 1, 1032), *tables, None, 1, 1032, -1, False,
+        yield m.case("large", m.tensor(1, 3, 2, 1032), m.tensor(1, 3, 1, 1032), *tables, None, 1, 1032, -1, False,
                      False)  # fmt: skip
-        tables = m.repeated(4099, 1, low=-1, high=1), m.repeated(4099, 1, low=-0.9, high=1)
-        yield m.case("large", m.repeated(17, 1, 4099, 2), m.repeated(17, 1, 4099, 2), *tables, None, 2, 2, -1, False,
+        tables = m.tensor(4099, 1, low=-1, high=1), m.tensor(4099, 1, low=-0.9, high=1)
+        yield m.case("large", m.tensor(17, 1, 4099, 2), m.tensor(17, 1, 4099, 2), *tables, None, 2, 2, -1, False,
                      False)  # fmt: skip
-        tables = m.repeated(3, 4133, low=-1, high=1), m.repeated(3, 4133, low=-0.9, high=1)
-        yield m.case("large", m.repeated(1, 3, 2, 8266), m.repeated(1, 3, 1, 8266), *tables, None, 1, 8266, -1, True,
+        tables = m.tensor(3, 4133, low=-1, high=1), m.tensor(3, 4133, low=-0.9, high=1)
+        yield m.case("large", m.tensor(1, 3, 2, 8266), m.tensor(1, 3, 1, 8266), *tables, None, 1, 8266, -1, True,
                      False)  # fmt: skip
         for width in (64, 128, 192):  # heads of models, more of them than a tile has
-            yield m.case("large", m.repeated(1, 2, 67, width), m.repeated(1, 2, 5, width), *_angles(m, 2, width // 2),
+            yield m.case("large", m.tensor(1, 2, 67, width), m.tensor(1, 2, 5, width), *_angles(m, 2, width // 2),
                          None, 1, width, -1, False, False)  # fmt: skip
         tables = _angles(m, 130, 96)
-        yield m.case("large", m.repeated(1, 3, 130, 192), m.repeated(1, 1, 130, 192), *tables, None, 2, 192, -1, True,
+        yield m.case("large", m.tensor(1, 3, 130, 192), m.tensor(1, 1, 130, 192), *tables, None, 2, 192, -1, True,
                      False)  # fmt: skip
 
 

@@ -55,8 +55,8 @@ def _scores(m: Maker) -> Iterator[tuple[str, Array, Array | None, float, bool]]:
         yield "large", m.values(last), None, 1.0, False
         hidden = np.ones((2, 65_601), bool)
         hidden[0, -1] = False  # one key is seen, the last
-        yield "large", m.repeated(2, 65_601), m.values(hidden, "bool"), 0.37, False
-        yield "large", m.repeated(2, 130, 520), m.mask(130, 1, share=0.1), 0.7, True
+        yield "large", m.tensor(2, 65_601), m.values(hidden, "bool"), 0.37, False
+        yield "large", m.tensor(2, 130, 520), m.mask(130, 1, share=0.1), 0.7, True
 
 
 def _forward(m: Maker) -> Iterator[Case]:

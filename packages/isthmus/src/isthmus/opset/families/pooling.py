@@ -101,7 +101,7 @@ def _mean_pools(three: bool = False) -> Any:
         if m.dtype == "float32":
             kernel = [1, 2, 3] if three else [2, 3]
             yield m.case("large", m.tensor(1, 65_539, *kernel), kernel)
-            yield m.case("large", m.repeated(65_539, 1, *kernel[:-1], 2), [*kernel[:-1], 2])
+            yield m.case("large", m.tensor(65_539, 1, *kernel[:-1], 2), [*kernel[:-1], 2])
             plane = [1, 63, 66] if three else [63, 66]  # one window of more than 4096 elements
             yield m.case("large", whole_numbers(m, 1, 1, *plane), plane)
         high = m.tensor(*sizes[0], low=20_000, high=65_000)  # float16 cannot hold their sums
@@ -141,7 +141,7 @@ def _max_gradients(m: Maker) -> Iterator[Case]:
     for size in ((1, 2, 1, 3), *large):
         places = np.broadcast_to(np.arange(size[2] * size[3]).reshape(size[2:]), size)
         kind = "large" if size in large else "contiguous"
-        yield m.case(kind, m.repeated(*size), m.repeated(*size), [1, 1], [1, 1], [0, 0], [1, 1], False,
+        yield m.case(kind, m.tensor(*size), m.tensor(*size), [1, 1], [1, 1], [0, 0], [1, 1], False,
                      m.values(places, "int64"))  # fmt: skip
     for kind, layout, size in _inputs(m, False):
         for kernel, stride, pad, dilation, ceil in (*rows, *_DILATED):
@@ -216,7 +216,7 @@ def _adaptive_gradients(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 65_539, 2, 1), m.tensor(1, 65_539, 2, 3))
         yield m.case("large", m.tensor(1, 1, 2, 4133), m.tensor(1, 1, 2, 4133))
-        yield m.case("large", m.tensor(1, 2, 1, 1), m.repeated(1, 2, 263, 257))
+        yield m.case("large", m.tensor(1, 2, 1, 1), m.tensor(1, 2, 263, 257))
 
 
 _OUT = "self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, {}, ceil_mode)"

@@ -68,7 +68,7 @@ def _dropouts(m: Maker) -> Iterator[Case]:
 
 
 def _permutations(m: Maker) -> Iterator[Case]:
-    for n in (0, 2, 3, 17, 255, 1031, 4095, 65_535, 270_001):
+    for n in (0, 2, 3, 17, 255, 1031, 4095, 65_535, 270_001, 1_052_675):
         yield m.case("large" if n > 1000 else "contiguous", n, dtype=m.dtype)
 
 

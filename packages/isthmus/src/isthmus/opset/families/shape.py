@@ -140,7 +140,7 @@ def _masked_scatters(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 5), every, m.tensor(3, 5))
     if m.dtype == "float32":
         for shape in ((65_601, 2), (2, 65_601)):
-            yield m.case("large", m.repeated(*shape), m.mask(*shape), m.repeated(131_202))
+            yield m.case("large", m.tensor(*shape), m.mask(*shape), m.tensor(131_202))
 
 
 def _pads(m: Maker) -> Iterator[Case]:
@@ -193,11 +193,11 @@ def _triangles(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(2, 3, 9, 5), diagonal // 2)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(259, 257), 3)
-        yield m.case("large", m.repeated(65_601, 2, 2), 0)
+        yield m.case("large", m.tensor(65_601, 2, 2), 0)
         yield m.case("contiguous", m.tensor(100, 97), 50)  # beyond a tile from the main diagonal
         yield m.case("contiguous", m.tensor(97, 100), -50)
-        yield m.case("large", m.repeated(3, 8209), 5000)
-        yield m.case("large", m.repeated(3, 8209), -1)
+        yield m.case("large", m.tensor(3, 8209), 5000)
+        yield m.case("large", m.tensor(3, 8209), -1)
     for diagonal in (1 << 40, -(1 << 40)):
         yield m.case("contiguous", m.tensor(3, 5), diagonal)
     for diagonal in (0, 1, -2):
@@ -215,7 +215,7 @@ def _parts(name: str) -> Any:
             yield m.case("contiguous", m.tensor(2, 1), m.tensor(1, 1), 0, 1, 2, 1)
             yield m.case("contiguous", m.tensor(2, 1, 3), m.tensor(1, 1, 3), 0, 1, 2, 1)
             if m.dtype == "float32":
-                yield m.case("large", m.repeated(65_605, 2), m.repeated(65_601, 2), 0, 3, 65_604, 1)
+                yield m.case("large", m.tensor(65_605, 2), m.tensor(65_601, 2), 0, 3, 65_604, 1)
             yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, 4), 1, 2, 6)
             for dim, start, end, step, count in ((-2, -5, -1, 2, 2), (1, None, 6, 3, 2), (-2, 2, None, 1, 5),
                                                  (1, -100, 100, 4, 2), (1, 5, 2, 1, 0), (1, -9, 5, 1, 5),
@@ -240,7 +240,7 @@ def _parts(name: str) -> Any:
             yield m.case("contiguous", m.tensor(3, 4, 5), [3, 7, 5], 1, 3, 2**63 - 1, 1)
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 9], 1, 0, 4, 1)
             if m.dtype == "float32":
-                yield m.case("large", m.repeated(8209, 3, 2), [8209, 5, 2], 1, 1, 4, 1)
+                yield m.case("large", m.tensor(8209, 3, 2), [8209, 5, 2], 1, 1, 4, 1)
             yield m.case("contiguous", m.tensor(2, 1, 2, 3, 2, 3, 2), [2, 1, 2, 5, 2, 3, 2], 3, 1, 4, 1)
             yield m.case("contiguous", m.tensor(1, 2), [1, 3], 1, 0, 2, 1)
             yield m.case(

@@ -35,7 +35,7 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
     if m.dtype in ("float32", "bfloat16"):
         yield "large", m.tensor(3, 1031, low=-8, high=8), -1, "llama"
     if m.dtype in dt.HALVES:  # a sum in a half stops growing
-        yield "large", m.repeated(4133, 2, low=-1, high=1), 0, ""
+        yield "large", m.tensor(4133, 2, low=-1, high=1), 0, ""
 
 
 def _nearly_equal(m: Maker) -> Array:
@@ -139,17 +139,17 @@ def _attention(m: Maker) -> Iterator[Case]:
     least[:3, :130], least[3:, 64:] = [float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).min)] * 2
     yield m.case("special", query, *rest, 0.0, False, attn_mask=m.values(least))
     if m.dtype == "float32":
-        query, *rest = m.tensor(1, 1, 3, 20), *(m.repeated(1, 1, 4133, 20) for _ in range(2))
+        query, *rest = m.tensor(1, 1, 3, 20), *(m.tensor(1, 1, 4133, 20) for _ in range(2))
         yield m.case("large", query, *rest, 0.0, False)
-        query, *rest = m.repeated(1, 1, 65_601, 4), *(m.tensor(1, 1, 3, 4) for _ in range(2))
+        query, *rest = m.tensor(1, 1, 65_601, 4), *(m.tensor(1, 1, 3, 4) for _ in range(2))
         yield m.case("large", query, *rest, 0.0, False)
         query, *rest = (m.tensor(1, 1, n, 4133, low=-0.3, high=0.4) for n in (2, 3, 3))
         yield m.case("large", query, *rest, 0.0, False)  # features
-        far = m.repeated(1, 1, 65_601, 2).view.copy()
+        far = m.tensor(1, 1, 65_601, 2).view.copy()
         far[..., -1, :] = 20.0  # the last key decides
-        query, value = m.values(np.ones((1, 1, 1, 2))), m.repeated(1, 1, 65_601, 2)
+        query, value = m.values(np.ones((1, 1, 1, 2))), m.tensor(1, 1, 65_601, 2)
         yield m.case("large", query, m.values(far), value, 0.0, False)
-        query, *rest = m.repeated(70, 5, 1, 4), *(m.repeated(70, 5, 2, 4) for _ in range(2))
+        query, *rest = m.tensor(70, 5, 1, 4), *(m.tensor(70, 5, 2, 4) for _ in range(2))
         yield m.case("large", query, *rest, 0.0, False)
     masked = [m.tensor(2, 3, 9, 8) for _ in range(3)]
     yield m.case("broadcast", *masked, 0.0, False, attn_mask=m.tensor(2, 1, 9, 9), scale=0.21, model="bert")

@@ -37,7 +37,7 @@ def _pads(rank: int, reflection: bool) -> Any:
         if m.dtype == "float32":
             planes = 65_601 if rank == 1 else 32_771
             yield m.case("large", m.tensor(1, planes, *[2] * rank), [1, 0, 0, 1, 0, 0][: 2 * rank])
-            thin = m.repeated(1, 65_601, *[1] * (rank - 1), 2)
+            thin = m.tensor(1, 65_601, *[1] * (rank - 1), 2)
             yield m.case("large", thin, [1, 0, 0, 0, 0, 0][: 2 * rank])
             yield m.case("large", m.tensor(1, 1, *[2] * (rank - 1), 4133), [1, 0] * rank)
             if rank > 1:
@@ -66,8 +66,8 @@ def _resizes(*flags: Any) -> Any:
             if m.dtype == "float32":
                 yield m.case("large", m.tensor(1, 65_601, 2, 1), [1, 3], *option)
                 if option != (True,):  # scales that make positions exact
-                    yield m.case("large", m.repeated(1, 1, 32, 4132), [64, 1033], *option)
-                yield m.case("large", m.repeated(2, 1, 3, 29), [1031, 65], *option)
+                    yield m.case("large", m.tensor(1, 1, 32, 4132), [64, 1033], *option)
+                yield m.case("large", m.tensor(2, 1, 3, 29), [1031, 65], *option)
 
     return samples
 
@@ -121,7 +121,7 @@ def _folds(m: Maker) -> Iterator[Case]:
         yield m.case("large", m.tensor(1, 2, 66_306), [259, 257], [2, 1], [1, 1], [0, 0], [1, 1])
         for size in ([2, 1031], [1031, 2]):
             yield m.case("large", m.tensor(1, 1, 2062), size, [1, 1], [1, 1], [0, 0], [1, 1])
-        yield m.case("large", m.repeated(1, 65_601, 2), [1, 2], [1, 1], [1, 1], [0, 0], [1, 1])
+        yield m.case("large", m.tensor(1, 65_601, 2), [1, 2], [1, 1], [1, 1], [0, 0], [1, 1])
 
 
 def _fold_columns(m: Maker) -> Iterator[Case]:
@@ -137,7 +137,7 @@ def _fold_columns(m: Maker) -> Iterator[Case]:
         yield m.case("large", m.tensor(1, 1, 259, 257), [2, 1], [1, 1], [0, 0], [1, 1])
         yield m.case("large", m.tensor(1, 1, 36, 40), [33, 32], [1, 1], [0, 0], [1, 1])  # more than 1024 rows
         yield m.case("large", m.tensor(1, 2, 2, 4133), [1, 2], [1, 1], [0, 0], [1, 1])
-        yield m.case("large", m.repeated(1, 65_601, 1, 2), [1, 1], [1, 1], [0, 0], [1, 1])
+        yield m.case("large", m.tensor(1, 65_601, 1, 2), [1, 1], [1, 1], [0, 0], [1, 1])
 
 
 def _distances(m: Maker) -> Iterator[Case]:
@@ -166,7 +166,7 @@ def _distances(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(5, 0), m.tensor(4, 0), 2.0, None)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(257, 3), m.tensor(263, 3), 1.0, None)
-        yield m.case("large", m.repeated(65_601, 2), m.tensor(2, 2), 1.0, None)
+        yield m.case("large", m.tensor(65_601, 2), m.tensor(2, 2), 1.0, None)
         for power in (2.0, 1.0, float("inf")):  # sums of squares of integers are exact
             yield m.case("large", whole_numbers(m, 2, 65_601), whole_numbers(m, 3, 65_601), power, None)
 
