@@ -85,6 +85,7 @@ def stream_priority_range() -> tuple[int, int]:
     """(lowest, highest); highest <= lowest, as in CUDA."""
 
 def stream_priority(stream_id: int, device_index: int) -> int: ...
+def launch_host_function(stream_id: int, device: int, function: int, data: int) -> None: ...
 def listen_to_streams(function: Callable[[str, int, int, int], None] | None) -> None:
     """Call function(action, what, stream id, device index) for each operation on streams and events, on any thread.
 
