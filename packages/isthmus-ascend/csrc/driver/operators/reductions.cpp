@@ -1,10 +1,20 @@
 // Reductions, scans, sorting.
+#include <algorithm>
+
 #include "driver/operators/library.h"
 #include "driver/operators/views.h"
 
 namespace isthmus::npu {
 
 using namespace aclnn;
+
+namespace {
+
+bool is_empty(const DLTensor* tensor) {
+  return std::find(tensor->shape, tensor->shape + tensor->ndim, 0) != tensor->shape + tensor->ndim;
+}
+
+}  // namespace
 
 ISTHMUS_ACLNN(aten_sum, kStrided, ReduceSum, self, dims_or_all(self), false, out, out)
 ISTHMUS_ACLNN(aten_sum_dim_IntList, kStrided, ReduceSum, self, dims_or_all(self, dim), keepdim, out, out)
@@ -18,8 +28,6 @@ ISTHMUS_ACLNN(aten_all, kStrided, All, self, dims_or_all(self), false, out)
 ISTHMUS_ACLNN(aten_any, kStrided, Any, self, dims_or_all(self), false, out)
 ISTHMUS_ACLNN(aten_any_dim, kStrided, Any, self, Ints{dim}, keepdim, out)
 ISTHMUS_ACLNN(aten_any_dims, kStrided, Any, self, dims_or_all(self, dim), keepdim, out)
-ISTHMUS_ACLNN(aten_max, kStrided, Max, self, out)
-ISTHMUS_ACLNN(aten_min, kStrided, Min, self, out)
 ISTHMUS_ACLNN(aten_max_dim, kStrided, MaxDim, self, dim, keepdim, values, indices)
 ISTHMUS_ACLNN(aten_min_dim, kStrided, MinDim, self, dim, keepdim, values, indices)
 ISTHMUS_ACLNN(aten_linalg_vector_norm, kStrided, LinalgVectorNorm, self, ord, dims_or_all(self, dim), keepdim,
@@ -30,6 +38,15 @@ ISTHMUS_ACLNN(aten_sort_stable, kStrided, Sort, self, stable != nullptr && *stab
               indices)
 ISTHMUS_ACLNN(aten_topk, kStrided, Topk, self, k, dim, largest, sorted, values, indices)
 ISTHMUS_ACLNN(aten_histc, kStrided, Histc, self, bins, min, max, out)
+
+// aclnn computes nothing for an empty tensor, and says nothing.
+ISTHMUS_ACLNN_KERNEL(aten_max, kStrided, &Max) {
+  return is_empty(self) ? ISTHMUS_INVALID_ARGUMENT : Max(context, self, out);
+}
+
+ISTHMUS_ACLNN_KERNEL(aten_min, kStrided, &Min) {
+  return is_empty(self) ? ISTHMUS_INVALID_ARGUMENT : Min(context, self, out);
+}
 
 // Without a dimension the position is that in the flattened tensor.
 ISTHMUS_ACLNN_KERNEL(aten_argmax, 0, &ArgMax) {
