@@ -5,7 +5,7 @@ from __future__ import annotations
 import jinja2
 import pytest
 
-from isthmus_common import html, tables, text
+from isthmus_common import html, progress, tables, text
 from isthmus_common.progress import Bar
 from tests.helpers.children import output, output_fresh
 
@@ -32,6 +32,18 @@ def test_progress_is_quiet_without_a_terminal(capsys: pytest.CaptureFixture[str]
         bar.count(2, 2)
         bar.print("shown [b]")
     assert capsys.readouterr() == ("", "shown [b]\n")
+
+
+def test_progress_is_a_line_now_and_then_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    seconds = iter([0.0, 29.0, 30.0, 40.0, 75.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    bar = Bar("files")
+    for name in ("a", "b", "c"):
+        bar.advance(name)
+    bar.count(3, 4)
+    assert capsys.readouterr().err == "isthmus: b: 2 done after 30 s\nisthmus: c: 75 % done after 75 s\n"
 
 
 MODULES = [

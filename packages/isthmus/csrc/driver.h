@@ -178,7 +178,7 @@ typedef struct isthmus_telemetry {
 
 #define ISTHMUS_STREAM_PRIORITY_DEFAULT 0
 #define ISTHMUS_EVENT_TIMING 1u /* event_elapsed() may be called; without it an event may be cheaper */
-#define ISTHMUS_EVENT_SHARED 2u /* event_export() may be called */
+#define ISTHMUS_EVENT_SHARED 2u /* event_export() may be called; only passed to a driver that has it */
 #define ISTHMUS_VIRTUAL_READ_WRITE 3u
 
 typedef struct isthmus_driver {
@@ -299,9 +299,11 @@ typedef struct isthmus_driver {
    * cuda: cudaEventRecord. */
   isthmus_status (*event_record)(isthmus_event event, isthmus_stream stream);
   /* [M] ISTHMUS_OK when the captured work is done or nothing was recorded, else ISTHMUS_NOT_READY.
-   * acl: aclrtQueryEventStatus. cuda: cudaEventQuery. */
+   * When it is done, may return its first failure as stream_query() may, and need not: the stream's and the device's
+   * synchronization report it. acl: aclrtQueryEventStatus. cuda: cudaEventQuery. */
   isthmus_status (*event_query)(isthmus_event event);
-  /* [M] Waits on the calling thread. acl: aclrtSynchronizeEvent. cuda: cudaEventSynchronize. */
+  /* [M] Waits on the calling thread. May return the first failure of the captured work, as event_query() may.
+   * acl: aclrtSynchronizeEvent. cuda: cudaEventSynchronize. */
   isthmus_status (*event_synchronize)(isthmus_event event);
   /* [M] Milliseconds from start to end, both with ISTHMUS_EVENT_TIMING and recorded (else
    * ISTHMUS_INVALID_ARGUMENT), both done (else ISTHMUS_NOT_READY). Resolution better than 10 us. acl:

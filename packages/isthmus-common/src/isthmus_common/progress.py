@@ -5,7 +5,10 @@ Rich itself draws a number of Python's random generator then, as it does without
 """
 
 import sys
+import time
 from typing import Self
+
+_LOG_SECONDS = 30.0  # between two lines where there is no terminal
 
 
 def say(line: str) -> None:
@@ -14,7 +17,7 @@ def say(line: str) -> None:
 
 
 class Bar:
-    """A progress bar on standard error; hidden when that is not a terminal.
+    """A progress bar on standard error; a line every 30 s when that is not a terminal.
 
     Args:
         description: the current item.
@@ -35,20 +38,24 @@ class Bar:
             *columns, console=self._console, transient=True, disable=not sys.stderr.isatty()
         )
         self._task = self._progress.add_task(description, total=None)
+        self._start = self._logged = time.monotonic()
 
     def at(self, name: str, done: int, total: int) -> None:
         """Show the current item and how many of all are done."""
         self._progress.update(self._task, description=name, completed=done, total=total)
+        self._log()
 
     def count(self, done: int, total: int) -> None:
         """Show how many of all items are done; with the last one the bar is removed."""
         self._progress.update(self._task, completed=done, total=total)
+        self._log()
         if done == total:
             self._stop()
 
     def advance(self, name: str) -> None:
         """Show the current item and count one more as done."""
         self._progress.update(self._task, description=name, advance=1)
+        self._log()
 
     def print(self, line: str) -> None:
         """Print a line above the bar, whether or not the bar is shown."""
@@ -62,6 +69,15 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+
+    def _log(self) -> None:
+        """Print a line if no bar is shown and the last line is old."""
+        now = time.monotonic()
+        if self._progress.disable and now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            task = self._progress.tasks[self._task]
+            done = f"{task.completed:.0f}" if task.total is None else f"{task.percentage:.0f} %"
+            say(f"{task.description}: {done} done after {now - self._start:.0f} s")
 
     def _stop(self) -> None:
         if not self._progress.disable:  # Rich before 15 prints an empty line then

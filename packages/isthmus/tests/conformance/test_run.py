@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -223,6 +224,21 @@ def test_the_file_of_a_chip_names_what_is_not_run(tmp_path: Path, golden: Path) 
     assert "not_run 1 (aten::mul.Tensor): matches no case that is demanded and not run" in done.stdout
 
 
+def test_the_printed_entries_allow_what_is_not_run(tmp_path: Path, golden: Path) -> None:
+    chip = chip_with(
+        tmp_path, write_library(tmp_path, "chip", RIGHT.split('@library.operator("aten::cat"')[0]), ""
+    )
+    options = ("--driver", chip, "--golden", golden, "--operators", "add.Tensor,cat,driver::comm_reduces")
+    done = conform("run", *options)
+    assert done.returncode == 3, done.stdout + done.stderr
+    entries = re.findall(r"^\[\[not_run\]\]\n(?:\w+ = .*\n)+", done.stdout, re.MULTILINE)
+    assert len(entries) == 2, done.stdout
+    (tmp_path / "known_failures.toml").write_text("".join(entries).replace('reason = ""', 'reason = "small"'))
+    done = conform("run", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[[not_run]]" not in done.stdout
+
+
 def test_a_function_that_a_driver_lacks_is_named_with_its_cases(tmp_path: Path) -> None:
     """And a run of driver cases makes no golden data."""
     sample = chip_with(tmp_path, write_library(tmp_path, "chip"), "")
@@ -230,6 +246,7 @@ def test_a_function_that_a_driver_lacks_is_named_with_its_cases(tmp_path: Path) 
     done = conform("run", *options, XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert done.returncode == 3, done.stdout + done.stderr
     assert "not run: 1 case: comm_reduces absent: driver::comm_reduces" in done.stdout
+    assert "\ndriver\t1\t" in done.stdout and "NOT RUN: driver sample, 1 driver function, " in done.stdout
     assert not (tmp_path / "cache").exists()
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import isthmus.drivers
+from isthmus import opset
 from isthmus.conformance.selection import matching, nearest_name, split
+from isthmus.opset.tiers import tiers_of
 from tests.helpers.conformance_data import write_golden
 from tests.helpers.conformance_jobs import check_refused, chip_with, conform, without_torch
 from tests.helpers.conformance_libraries import write_library
+from tools.repository import ROOT
 
 
 def test_patterns_are_separated_by_commas_and_match_without_namespace() -> None:
@@ -50,6 +55,15 @@ def test_a_selection_without_cases_fails(tmp_path: Path, golden: Path) -> None:
     assert done.returncode == 3, done.stdout
     assert "no library has a kernel: aten::cat" in done.stdout
     assert "aten::mul.Tensor" in done.stdout and "NOT RUN: driver host, 0 operators" in done.stdout
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/zh"])
+def test_the_page_has_the_sizes_of_the_tiers(folder: str) -> None:
+    page = (ROOT / folder / "chip-makers" / "conformance.md").read_text()
+    sizes = Counter(tier for name in opset.records() for tier in tiers_of(name))
+    assert dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE)) == {
+        tier: str(size) for tier, size in sizes.items()
+    }
 
 
 def test_list_takes_patterns(right: Path) -> None:

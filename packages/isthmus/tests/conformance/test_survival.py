@@ -1,6 +1,7 @@
 """A run ends, keeps its results and leaves no process, whatever a kernel, a file or a signal does."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.helpers.conformance_jobs import check_refused, conform
 from tests.helpers.conformance_libraries import write_library
@@ -62,16 +65,30 @@ def test_a_library_given_twice_and_a_file_as_output_are_refused_at_once(tmp_path
     check_refused(conform(*options, "--output", library), "name a folder")
 
 
-def test_workers_end_with_the_command_even_in_a_kernel_that_hangs(tmp_path: Path, golden: Path) -> None:
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
+def test_an_interrupted_run_writes_its_report_and_ends_its_workers_even_in_a_kernel_that_hangs(
+    tmp_path: Path, golden: Path, send: Callable[[int, int], None]
+) -> None:
     body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); ctypes.CDLL(None).pause()"
     library = write_library(tmp_path, "hangs", _MUL.format(body=body))
     command = [sys.executable, "-m", "isthmus", "conform", "run", "--driver", "host", "--golden", str(golden)]
-    command += ["--operators", "mul.Tensor", "--library", str(library), "--jobs", "1"]
-    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command += ["--operators", "mul.Tensor,driver::set_async", "--library", str(library), "--jobs", "1"]
+    command += ["--output", str(tmp_path)]
+    pipe = subprocess.PIPE
+    run = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     _until(lambda: (tmp_path / "pid").is_file() and bool((tmp_path / "pid").read_text()))
-    run.send_signal(signal.SIGTERM)
-    run.wait(30)
-    status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
+    worker = int((tmp_path / "pid").read_text())
+    assert os.getpgid(worker) != run.pid  # Ctrl-C would otherwise count as its crash
+    send(run.pid, signal.SIGTERM if send is os.kill else signal.SIGINT)
+    summary, progress = run.communicate(timeout=60)
+    assert (run.returncode, progress) == (130, "")
+    assert "INTERRUPTED: driver host, 1 driver function, " in summary
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["interrupted"]
+    assert {(row["operator"], row["status"]) for row in report["results"]} == {
+        ("driver::set_async", "passed")
+    }
+    status = Path(f"/proc/{worker}/status")
     _until(lambda: not status.exists() or "\tZ" in status.read_text())
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus_common.exits import fail
+from isthmus_common.exits import fail, sigterm_as_interrupt
 
 app = typer.Typer(
     help="Test whether a chip implements the operator interface. Only `generate` needs PyTorch.",
@@ -137,7 +137,8 @@ def run(
 ) -> None:
     """Run the suite.
 
-    Exits with 0 (passed), 1 (failures or stale known failures), 2 (invalid input) or 3 (demanded cases were not run).
+    Exits with 0 (passed), 1 (failures or stale known failures), 2 (invalid input), 3 (demanded cases were not run) or
+    130 (interrupted; the report has the results until then).
     """
     from isthmus.conformance import cache, report
     from isthmus.conformance.progress import RunProgress, print_summary
@@ -172,13 +173,15 @@ def run(
             report.make(output, "--output")
         if keep:
             report.make(keep, "--keep")
-        with RunProgress() as progress:
+        with sigterm_as_interrupt(), RunProgress() as progress:
             finished = Runner(options, cache.golden(golden, say, thorough), progress).run()
         if output:
             report.write(output, finished.to_json(), mutation)
     print_summary(finished)
     if output:
         print(f"report: {output / 'report.html'}")
+    if finished.interrupted:
+        raise typer.Exit(130)
     if finished.failed:
         raise typer.Exit(1)
     if finished.incomplete:

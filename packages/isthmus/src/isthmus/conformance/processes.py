@@ -89,6 +89,7 @@ class WorkerProcess:
             stdout=self._errors,
             stderr=self._errors,
             pass_fds=descriptors,
+            process_group=0,  # Ctrl-C is for the command; a worker that it ended would count as crashed
             env={**dict.fromkeys(names, str(threads)), **os.environ, "ISTHMUS_DRIVER": setup["driver"]},
         )
         os.close(writing)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from isthmus.conformance.results import (
     BAD,
+    DRIVER_FAMILY,
     KNOWN,
     NO_KERNEL,
     NOT_CLAIMED,
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 _SHOWN_PER_OPERATOR = 3  # failures printed for one operator during the run
 _NAMED = 4  # operators named beside a reason
-_REASONS = 12  # reasons printed
+_REASONS = 12  # reasons printed, and entries of known failures
 
 
 class RunProgress(Bar):
@@ -71,6 +73,7 @@ def print_summary(run: Run) -> None:
         print(f"stale: {line}")
     for status in (NOT_CLAIMED, NOT_RUN):
         _print_reasons([result for result in run.results if result.status == status])
+    _print_entries([result for result in run.results if result.status == NOT_RUN])
     counts: Counter[str] = Counter()
     for result in run.results:
         counts[result.status] += result.cases
@@ -82,14 +85,17 @@ def print_summary(run: Run) -> None:
         print(coverage)
     if not run.judged:
         print("no case was judged; `isthmus conform list` prints the operators that the libraries claim")
-    operators = {r.operator for r in run.results if r.judged and r.case}
     absent = len(_without_kernel(run.results))
     parts = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
     parts += [f"{len(run.stale)} stale"] if run.stale else []
     parts += [f"{count(absent, 'operator')} without a kernel"] if absent else []
     verdict = "FAILED" if run.failed else "NOT RUN" if run.incomplete else "passed"
-    judged = f"driver {run.head['driver']}, {count(len(operators), 'operator')}"
-    print(f"{verdict}: {judged}, {', '.join(parts) or 'no cases'}")
+    verdict = "INTERRUPTED" if run.interrupted else verdict
+    functions = len(_tested(result for result in run.results if result.family == DRIVER_FAMILY))
+    operators = len(_tested(run.results)) - functions
+    tested = [count(functions, "driver function")] if functions else []
+    tested += [count(operators, "operator")] if operators or not functions else []
+    print(f"{verdict}: driver {run.head['driver']}, {', '.join([*tested, *(parts or ['no cases'])])}")
 
 
 def _print_reasons(results: list[CaseResult]) -> None:
@@ -106,6 +112,28 @@ def _print_reasons(results: list[CaseResult]) -> None:
     if rest := ordered[_REASONS:]:
         gated = count(sum(row.cases for _, rows in rest for row in rows), "case")
         print(f"{results[0].status}: {gated}: {count(len(rest), 'other reason')}; --output writes all")
+
+
+def _print_entries(results: list[CaseResult]) -> None:
+    """Print entries for the chip's file that allow cases not to run, those of most cases first."""
+    entries: Counter[tuple[str, str]] = Counter()
+    for result in results:
+        operator = "driver::*" if result.family == DRIVER_FAMILY else result.operator
+        entries[operator, result.message.replace("[", "[[]")] += result.cases
+    if entries:
+        print(
+            "if the chip lacks it on purpose, add to the `known_failures` of its driver.toml, with a reason:"
+        )
+    for (operator, why), _ in entries.most_common(_REASONS):
+        keys = {"operator": operator, "why": why, "reason": ""}
+        print("[[not_run]]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items()), sep="\n")
+    if len(entries) > _REASONS:
+        print(f"# and {len(entries) - _REASONS} more alike")
+
+
+def _tested(results: Iterable[CaseResult]) -> set[str]:
+    """Return the operators and driver functions of which a case ran."""
+    return {result.operator for result in results if result.judged and result.case}
 
 
 def _without_kernel(results: Iterable[CaseResult]) -> set[str]:
@@ -126,7 +154,6 @@ def _row(family: str, run: Run) -> list[str]:
     worst = max((r.worst["ulps"] or 0.0 for r in results if r.worst and r.status == PASSED), default=0.0)
     failed = sum(counts[status] for status in BAD)
     absent = _without_kernel(results)
-    operators = len({result.operator for result in results} - absent)
     skipped = counts[NOT_RUN], counts[NOT_CLAIMED]
-    numbers = (operators, counts[PASSED], failed, counts[KNOWN], *skipped, len(absent))
+    numbers = (len(_tested(results)), counts[PASSED], failed, counts[KNOWN], *skipped, len(absent))
     return [family, *map(str, numbers), f"{worst:.3g}"]

@@ -94,6 +94,11 @@ class Run:
         return bool(self.stale) or any(result.status in BAD for result in self.results)
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the run was stopped; its results are those until then."""
+        return bool(self.head.get("interrupted"))
+
+    @property
     def incomplete(self) -> bool:
         """Whether a demanded case was not run, or none was."""
         return not self.judged or any(result.status == NOT_RUN for result in self.results)
@@ -130,7 +135,7 @@ class Runner:
             raise UsageError(f"--through pytorch: {NO_TORCH}")
 
     def run(self) -> Run:
-        """Run the selected cases.
+        """Run the selected cases; after a KeyboardInterrupt return the results until then.
 
         Raises:
             UsageError: unknown operator or tier.
@@ -150,13 +155,17 @@ class Runner:
         worker = self._worker("kernels")
         description = self._candidate.description or worker.hello["description"]
         run = Run({**worker.hello, **_environment(), "description": description, "through": self._through})
-        unused = self._run_driver_cases(run, worker)
-        if needs_golden:
-            self._run_golden(run, unused)
-        elif unused:
-            unused.close()
-        self._settle(run)
-        run.stale = self._stale_failures(run)
+        try:
+            unused = self._run_driver_cases(run, worker)
+            if needs_golden:
+                self._run_golden(run, unused)
+            elif unused:
+                unused.close()
+        except KeyboardInterrupt:
+            run = Run({**run.head, "interrupted": True}, list(run.results))  # threads still add to the former
+        else:
+            self._settle(run)
+            run.stale = self._stale_failures(run)
         run.results.sort(key=lambda r: (r.family != DRIVER_FAMILY, r.family, r.operator, r.dtype))
         return run
 
