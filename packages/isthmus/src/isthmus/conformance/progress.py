@@ -118,8 +118,10 @@ def _print_entries(results: list[CaseResult]) -> None:
     """Print entries for the chip's file that allow cases not to run, those of most cases first."""
     entries: Counter[tuple[str, str]] = Counter()
     for result in results:
-        operator = "driver::*" if result.family == DRIVER_FAMILY else result.operator
-        entries[operator, result.message.replace("[", "[[]")] += result.cases
+        operator, why = result.operator, result.message.replace("[", "[[]")
+        if result.family == DRIVER_FAMILY:  # many optional functions for one reason
+            operator, why = "driver::*", "* absent" if why.endswith(" absent") else why
+        entries[operator, why] += result.cases
     if entries:
         print(
             "if the chip lacks it on purpose, add to the `known_failures` of its driver.toml, with a reason:"
