@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "tuned_in_its_first_call": (
         "SEEN = []\n" + _add(f"{ADDED}; out.reshape(-1)[:1] *= len(SEEN) > 0; SEEN.append(1)"),
-        "differ between the first call and the same call later",
+        "the first call with these shapes gave different bits",
     ),
     "not_deterministic": (
         "COUNT = [0]\n" + _add(f"COUNT[0] += 1; {ADDED}; out.reshape(-1)[:1] *= 1 - COUNT[0] % 3"),
