@@ -18,6 +18,7 @@ from tools.repository import CORE, ROOT
 PACKAGES = sorted(ROOT.glob("packages/*"))
 # Each file that imports a module by a name in a string, with its reason.
 BY_NAME = {
+    "packages/isthmus/src/isthmus/coverage/models.py": "the model that a user names",
     "packages/isthmus/src/isthmus/doctor/imports.py": "every requirement, one after the other",
     "packages/isthmus/src/isthmus/doctor/plugins.py": "plugins of PyTorch (entry points)",
     "packages/isthmus/src/isthmus/drivers/__init__.py": "drivers of other packages (entry points)",

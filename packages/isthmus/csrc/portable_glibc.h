@@ -51,6 +51,7 @@ ISTHMUS_FIRST(dlclose, "2.2.5");
 ISTHMUS_FIRST(dlerror, "2.2.5");
 ISTHMUS_FIRST(dlopen, "2.2.5");
 ISTHMUS_FIRST(dlsym, "2.2.5");
+ISTHMUS_FIRST(pthread_mutex_trylock, "2.2.5");
 ISTHMUS_FIRST(pthread_once, "2.2.5");
 ISTHMUS_FIRST(pthread_rwlock_rdlock, "2.2.5");
 ISTHMUS_FIRST(pthread_rwlock_unlock, "2.2.5");

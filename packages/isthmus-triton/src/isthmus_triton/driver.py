@@ -1,63 +1,22 @@
-"""The driver that Triton finds: launches kernels on CPU tensors and on the host chip's."""
+"""The driver that Triton finds: launches kernels on CPU tensors and on the host chip's.
+
+Triton imports it, so PyTorch is imported by functions.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import struct
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
-from isthmus_triton import build, kernel
-from isthmus_triton.analysis import Sharing
+if TYPE_CHECKING:
+    import torch
 
-# Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
-_FORMATS = {
-    **dict.fromkeys(("i1", "i8", "i16", "i32", "i64"), "q"),
-    **dict.fromkeys(("u1", "u8", "u16", "u32", "u64"), "Q"),
-    **dict.fromkeys(("fp16", "bf16", "fp32", "f16", "f32"), "f4x"),
-    **dict.fromkeys(("fp64", "f64"), "d"),
-}
-
-
-_libc = ctypes.CDLL(None)
-_libc.malloc.restype = ctypes.c_void_p
-_libc.malloc.argtypes = [ctypes.c_size_t]
-_libc.free.argtypes = [ctypes.c_void_p]
-
-
-class _Program:
-    """A loaded library.
-
-    Attributes:
-        run: takes the bytes of a call.
-        run_and_free: the address of the function that takes those in memory of ``malloc``.
-    """
-
-    def __init__(self, binary: bytes) -> None:
-        with tempfile.NamedTemporaryFile(suffix=".so") as file:
-            file.write(binary)
-            file.flush()
-            self._library = ctypes.CDLL(file.name)
-        self.run = self._library.run
-        self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
-        self.run_and_free = ctypes.cast(self._library.run_and_free, ctypes.c_void_p).value or 0
-
-    def enqueue(self, call: bytes, stream: Any) -> None:
-        """Run once the stream's work is done; its later work waits."""
-        memory = _libc.malloc(len(call))
-        ctypes.memmove(memory, call, len(call))
-        try:
-            stream.launch_host_function(self.run_and_free, memory)
-        except BaseException:
-            _libc.free(memory)
-            raise
+    from isthmus_triton.launches import Launcher
 
 
 class _Utilities:
@@ -79,135 +38,10 @@ class _Utilities:
         self, name: str, binary: bytes, shared: int, device: int
     ) -> tuple[Any, Any, int, int, int]:
         """Return library, function, registers, spills, and the most threads; scripts divide by registers."""
-        program = _Program(binary)
+        from isthmus_triton.launches import Program
+
+        program = Program(binary)
         return program, program, 1, 0, 1 << 30
-
-
-class Launcher:
-    """Launches of one compiled kernel.
-
-    Args:
-        source: the kernel and its signature.
-        metadata: what the compiler noted.
-        is_in_job: tensors of the CPU are refused, as on a GPU.
-    """
-
-    def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
-        self._is_in_job = is_in_job
-        self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
-        names = list(source.signature)
-        constants = {
-            key if isinstance(key, tuple) else (names.index(key),) for key in getattr(source, "constants", {})
-        }
-        self._parameters = list(_parameters(source.signature.values(), constants))
-        self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
-        self._variants: dict[Sharing, _Program] = {}
-
-    def __call__(
-        self, x: int, y: int, z: int, stream: int, program: _Program, packed: Any, launch_metadata: Any, enter: Any,
-        exit: Any, *arguments: Any,
-    ) -> None:  # fmt: skip
-        """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
-        values: list[int] = []
-        tensors: list[torch.Tensor] = []
-        for path, form in self._parameters:
-            value: Any = arguments
-            for index in path:
-                value = value[index]
-            if form == "P":
-                value = self._address(value, tensors, path[0])
-            values.append(value)
-        if enter is not None:
-            enter(launch_metadata)
-        if x * y * z > 0:
-            sharing = _sharing(tensors)
-            if sharing is not Sharing.NOTHING:
-                program = self._variant(sharing)
-            call = self._struct.pack(x, y, z, *values)
-            devices = {each.device for each in tensors}
-            if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == self._pointers(values):
-                program.enqueue(call, _stream(tensors[0].device))
-            else:
-                for device in devices:
-                    if device.type != "cpu":
-                        _stream(device).synchronize()
-                program.run(call)
-        if exit is not None:
-            exit(launch_metadata)
-
-    def _pointers(self, values: list[int]) -> int:
-        """How many of a call's values are addresses."""
-        return sum(
-            form == "P" and value != 0 for (_, form), value in zip(self._parameters, values, strict=True)
-        )
-
-    def _address(self, value: Any, tensors: list[torch.Tensor], place: int) -> int:
-        """Where the CPU finds a tensor's first element; notes the tensor."""
-        if value is None or isinstance(value, int):
-            return value or 0
-        tensor = value.base if hasattr(value, "base") and not isinstance(value, torch.Tensor) else value
-        if not isinstance(tensor, torch.Tensor):
-            return value.data_ptr()
-        if not tensor.numel():
-            return 0
-        tensors.append(tensor)
-        if not tensor.is_cpu:
-            from isthmus import _C
-
-            return _C.as_host(tensor.detach()).data_ptr()
-        if self._is_in_job and not tensor.is_pinned() and not _is_in_host_call():
-            raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
-        return tensor.data_ptr()
-
-    def _variant(self, sharing: Sharing) -> _Program:
-        """The kernel for tensors that share memory, compiled at its first launch."""
-        if sharing not in self._variants:
-            self._variants[sharing] = _Program(build.library(kernel.to_c(self._ttir, sharing), self._fuses))
-        return self._variants[sharing]
-
-
-def _parameters(
-    signature: Any, constants: set[tuple[int, ...]], path: tuple[int, ...] = ()
-) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Where each argument of the C function stands among the launch's, and its format."""
-    for index, type in enumerate(signature):
-        at = (*path, index)
-        if isinstance(type, (tuple, list)):
-            yield from _parameters(type, constants, at)
-        elif type == "constexpr" or at in constants:
-            continue
-        elif type.startswith("tensordesc"):
-            raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
-        else:
-            yield at, "P" if type.startswith("*") else _FORMATS[type]
-
-
-def _is_in_host_call() -> bool:
-    """Whether this thread runs compiled code of the CPU, whose tensors are the chip's."""
-    from isthmus.chip.compile import host_call
-
-    return host_call.state.is_running
-
-
-def _stream(device: torch.device) -> Any:
-    """The current stream of a chip.
-
-    Raises:
-        RuntimeError: it is captured.
-    """
-    stream = torch.get_device_module(device).current_stream(device)
-    if stream.is_capturing():
-        raise RuntimeError("a Triton kernel cannot be captured in a graph of this chip")
-    return stream
-
-
-def _sharing(tensors: list[torch.Tensor]) -> Sharing:
-    addresses: dict[int, int] = {}  # of first elements, by storage
-    for each in tensors:
-        address = each.data_ptr()
-        if addresses.setdefault(each.untyped_storage().data_ptr(), address) != address:
-            return Sharing.PARTS
-    return Sharing.NOTHING if len(addresses) == len(tensors) else Sharing.WHOLE
 
 
 class _CPU:
@@ -239,6 +73,8 @@ class _CPU:
 
 def _is_in_job() -> bool:
     """Whether ``torch.cuda`` stands for the chip: the driver is not active where there is a GPU."""
+    import torch
+
     return torch.cuda.is_available()
 
 
@@ -250,12 +86,18 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
         """The launcher of a kernel."""
+        from isthmus_triton.launches import Launcher
+
         return Launcher(source, metadata, _is_in_job())
 
     @staticmethod
     def is_active() -> bool:
         """Whether kernels run on the CPU: PyTorch has no GPU, and its accelerator neither a backend of its maker's
         nor memory of its own."""
+        try:
+            import torch
+        except ImportError:
+            return False
         if torch._C._has_cuda and torch._C._cuda_getDeviceCount() > 0:
             return False
         from triton.backends import backends  # which imports this module
@@ -275,29 +117,41 @@ class Driver(DriverBase):  # type: ignore[misc]
         """The CPU; in a job, the GPU that ``torch.cuda`` states, so that libraries choose their kernels for it."""
         if not _is_in_job():
             return GPUTarget("cpu", "native", 1)
+        import torch
+
         major, minor = torch.cuda.get_device_capability()
         return GPUTarget("cuda", 10 * major + minor, 32)
 
     def get_current_device(self) -> int:
         """The current device of the accelerator; 0 of the CPU."""
+        import torch
+
         return torch.accelerator.current_device_index() if torch.accelerator.is_available() else 0
 
     def set_current_device(self, device: int) -> None:
         """Make it current."""
+        import torch
+
         if torch.accelerator.is_available():
             torch.accelerator.set_device_index(device)
 
     def get_current_stream(self, device: int = 0) -> int:
         """The id of the current stream; 0 of the CPU."""
+        import torch
+
         return torch.accelerator.current_stream(device).stream_id if torch.accelerator.is_available() else 0
 
     def get_active_torch_device(self) -> torch.device:
         """The current device of the accelerator, else the CPU."""
+        import torch
+
         device = torch.accelerator.current_accelerator()
         return torch.device("cpu") if device is None else torch.device(device.type, self.get_current_device())
 
     def get_device_interface(self) -> Any:
         """PyTorch's module of the device, with events."""
+        import torch
+
         device = torch.accelerator.current_accelerator()
         return _CPU if device is None else torch.get_device_module(device)
 
@@ -309,6 +163,8 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """Memory as large as caches, which is overwritten between measurements."""
+        import torch
+
         return torch.empty(1 << 25, dtype=torch.int8, device=self.get_active_torch_device())
 
     def clear_cache(self, cache: torch.Tensor) -> None:
