@@ -1,5 +1,6 @@
 #include "dispatch/deferred.h"
 
+#include <ATen/Context.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
@@ -173,6 +174,8 @@ std::shared_ptr<const ResultMeta> DeferredCpuRoute::infer(c10::ArrayRef<c10::IVa
 // Whether the kernel leaves the geometry of what it writes, outputs without elements apart.
 bool DeferredCpuRoute::fits(c10::ArrayRef<c10::IValue> arguments, const ResultMeta& meta) const {
   for (size_t i = 0; i < returned_.size(); ++i) {
+    for (const TensorMeta& each : meta.results[i].tensors)
+      if (c10::isQIntType(each.dtype)) return false;  // has a quantizer
     if (returned_[i] < 0) continue;
     const std::vector<at::Tensor> given = tensors_of(arguments[returned_[i]]);
     const bool may_grow = outputs_ > 0;
@@ -226,7 +229,9 @@ bool DeferredCpuRoute::call(Stack* stack) {
   const size_t count = op_.schema().arguments().size();
   const c10::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - count, count);
   c10::DeviceIndex device = -1;
-  if (!possible_ || !serves(arguments, &device)) return false;
+  // The alert of a kernel that is not deterministic is an error of the call.
+  if (!possible_ || at::globalContext().deterministicAlgorithms() || !serves(arguments, &device))
+    return false;
   const std::shared_ptr<const ResultMeta> meta = infer(arguments);
   if (!meta || meta->results.size() != returned_.size() || !fits(arguments, *meta)) return false;
   resize_outputs(arguments, *meta);
