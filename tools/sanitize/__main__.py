@@ -37,9 +37,11 @@ ASCENDCL, HCCL, COMPILER = (f"ascend/lib/lib{name}.so" for name in ("ascendcl", 
 FAULTS = ("ecc:99", "hang:99", "oom:99")  # settings of ISTHMUS_ASCEND_FAULT
 ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
 # Parts of the core that device memory needs; the others need PyTorch's dispatcher.
-CORE_PARTS = "runtime host_work stream stream_trace event profiler profiler_events".split()
+CORE_PARTS = (
+    "runtime visible_devices capture host_work stream stream_trace event profiler profiler_events".split()
+)
 FOLDERS = " ".join(f"-I{package}/{folder}" for package in (CORE, ASCEND) for folder in ("csrc", "build"))
-NOT_OF_A_POLICY = {"device_allocator", "host_allocator", "router"}
+NOT_OF_A_POLICY = {"host_allocator"}
 
 
 def sources(fuzzer: str) -> list[Path]:

@@ -1,5 +1,6 @@
-// Enqueues functions of the host on streams from many threads (ISTHMUS_HOST_ASYNC=1) and checks that they keep the
-// order of streams, events and waits, over numbers that nothing else guards; and that each failure is thrown once.
+// Enqueues functions of the host on streams from many threads (ISTHMUS_HOST_ASYNC=1) and checks that they
+// keep the order of streams, events and waits, over numbers that nothing else guards; and that each failure
+// is thrown once.
 //
 //   work_fuzz DRIVER SEED ROUNDS
 #include <c10/util/Exception.h>
@@ -30,7 +31,8 @@ constexpr int kOperations = 100;
   std::abort();
 }
 
-// A thread with two streams of its own. A number belongs to a stream; the other stream reads it after an event.
+// A thread with two streams of its own. A number belongs to a stream; the other stream reads it after an
+// event.
 class Program {
  public:
   explicit Program(uint64_t seed) : random_(seed) {

@@ -80,6 +80,7 @@ const at::Generator& Engine::of_host() {
 
 // Work of the same stream comes in order.
 void Engine::wait(std::optional<c10::Stream> next) {
+  if (C10_LIKELY(!asked_for_host_work())) return;
   std::optional<c10::Stream> last;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

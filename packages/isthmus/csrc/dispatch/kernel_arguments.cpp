@@ -5,7 +5,6 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -278,9 +277,7 @@ class KernelStep final : public Step, public Movable {
     use_device(stream.device_index());
     CallState state{stream, in_thread()};
     const bool supported = run(kernel_, name_, seed, state, arguments_, tensors_);
-    const auto overwrite = [](auto& values) {
-      std::memset(static_cast<void*>(values.data()), 0, values.size() * sizeof(*values.data()));
-    };
+    const auto overwrite = [](auto& values) { values.assign(values.size(), {}); };
     overwrite(arguments_);
     overwrite(tensors_);
     std::for_each(numbers_.begin(), numbers_.end(), overwrite);
