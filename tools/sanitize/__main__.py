@@ -1,6 +1,6 @@
 """Build the fuzzers with each sanitizer and run them: ``make sanitize``.
 
-They are of allocators, collectives, and the reference runtime of AscendCL.
+They are of allocators, work that comes later, collectives, and the reference runtime of AscendCL.
 """
 
 from __future__ import annotations
@@ -37,15 +37,21 @@ ASCENDCL, HCCL, COMPILER = (f"ascend/lib/lib{name}.so" for name in ("ascendcl", 
 FAULTS = ("ecc:99", "hang:99", "oom:99")  # settings of ISTHMUS_ASCEND_FAULT
 ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
 # Parts of the core that device memory needs; the others need PyTorch's dispatcher.
-CORE_PARTS = "runtime host_work stream stream_trace event profiler profiler_events".split()
+CORE_PARTS = (
+    "runtime visible_devices capture host_work stream stream_trace event profiler profiler_events".split()
+)
 FOLDERS = " ".join(f"-I{package}/{folder}" for package in (CORE, ASCEND) for folder in ("csrc", "build"))
-NOT_OF_A_POLICY = {"device_allocator", "host_allocator", "router"}
+NOT_OF_A_POLICY = {"host_allocator"}
 
 
-def sources() -> list[Path]:
+def sources(fuzzer: str) -> list[Path]:
     memory = [path for path in (CORE / "csrc/memory").rglob("*.cpp") if path.stem not in NOT_OF_A_POLICY]
     core = [CORE / f"csrc/core/{name}.cpp" for name in CORE_PARTS]
-    return [*memory, *core, *(CORE / "csrc/loader").glob("*.cpp"), ROOT / "tools/sanitize/allocator_fuzz.cpp"]
+    return [*memory, *core, *(CORE / "csrc/loader").glob("*.cpp"), ROOT / f"tools/sanitize/{fuzzer}.cpp"]
+
+
+def compiled_name(path: Path) -> str:
+    return f"objects/{path.relative_to(ROOT).with_suffix('.o')}"
 
 
 def build(sanitizer: str, suites: Collection[str]) -> Path:
@@ -73,7 +79,10 @@ def build(sanitizer: str, suites: Collection[str]) -> Path:
     host = sorted((CORE / "csrc/drivers/host").rglob("*.cpp"))
     groups = (
         (DRIVER, host, "-fPIC", exports, ""),
-        ("allocator_fuzz", sorted(sources()), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl", ""),
+        *(
+            (name, sorted(sources(name)), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl", "")
+            for name in ("allocator_fuzz", "work_fuzz")
+        ),
         ("collective_fuzz", [ROOT / "tools/sanitize/collective_fuzz.cpp"], "", "-lpthread -ldl", ""),
         (ASCENDCL, sorted((ASCEND / "csrc/acl").glob("*.cpp")), "-fPIC", shared, ""),
         (HCCL, sorted((ASCEND / "csrc/hccl").glob("*.cpp")), "-fPIC", f"{shared} -lascendcl", ASCENDCL),
@@ -90,10 +99,13 @@ def build(sanitizer: str, suites: Collection[str]) -> Path:
             f"{DRIVER} {ASCENDCL} {HCCL} {COMPILER}",
         ),
     )
+    compiled = set[Path]()
     for target, files, compile_more, link_more, needed in groups:
-        objects = [f"{Path(target).stem}.d/{path.relative_to(ROOT).with_suffix('.o')}" for path in files]
-        for path, item in zip(files, objects, strict=True):
-            lines += [f"build {item}: compile {path}", f" more = {compile_more}"]
+        for path in files:
+            if path not in compiled:
+                lines += [f"build {compiled_name(path)}: compile {path}", f" more = {compile_more}"]
+        compiled.update(files)
+        objects = map(compiled_name, files)
         lines += [f"build {target}: link {' '.join(objects)} | {needed}", f" more = {link_more}"]
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
     targets = [DRIVER, *(f"{suite.removesuffix('s')}_fuzz" for suite in suites)]
@@ -121,6 +133,13 @@ def run_allocators(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, 
         yield f"{policy} '{options}'", run(folder / "allocator_fuzz", *arguments, **environment)
 
 
+def run_work(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+    """Run functions of the host that come later; yield what and the exit status."""
+    environment = {"ISTHMUS_HOST_DEVICES": "1", "ISTHMUS_HOST_ASYNC": "1"}
+    arguments = (str(folder / DRIVER), str(seed), str(rounds))
+    yield "work that comes later", run(folder / "work_fuzz", *arguments, **environment)
+
+
 def run_collectives(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
     """Run every all-reduce algorithm; yield its name and exit status. Strict mode delays streams."""
     for algorithm in ALGORITHMS:
@@ -143,7 +162,12 @@ def run_ascend(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]
         yield f"ascend with {fault}", run(folder / "ascend_fuzz", *arguments, **environment)
 
 
-SUITES = {"allocators": run_allocators, "collectives": run_collectives, "ascend": run_ascend}
+SUITES = {
+    "allocators": run_allocators,
+    "work": run_work,
+    "collectives": run_collectives,
+    "ascend": run_ascend,
+}
 
 
 def main() -> int:

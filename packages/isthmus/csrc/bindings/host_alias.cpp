@@ -103,6 +103,8 @@ class CompiledStep final : public Step {
     }
   }
   const char* name() const noexcept override { return "compiled graph"; }
+  // The code finds the random state, and that it runs for the chip, in Python's state of the thread.
+  bool may_run_later() const noexcept override { return false; }
 
  private:
   struct Code {

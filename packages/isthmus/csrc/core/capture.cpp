@@ -216,6 +216,16 @@ bool Capture::first_use(const void* key) {
   return used_.emplace(key, true).second;
 }
 
+void Capture::before_replays(std::function<void(c10::Stream)> function) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  before_replays_.push_back(std::move(function));
+}
+
+std::vector<std::function<void(c10::Stream)>> Capture::replay_functions() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return before_replays_;
+}
+
 void Capture::keep(std::shared_ptr<void> object) {
   std::lock_guard<std::mutex> lock(mutex_);
   kept_.push_back(std::move(object));

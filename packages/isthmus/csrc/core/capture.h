@@ -33,6 +33,8 @@ class Step {
   virtual const char* name() const noexcept = 0;
   // Whether the calling thread does the work, after the stream's earlier work.
   virtual bool in_thread() const noexcept { return true; }
+  // Whether another thread may do that work, after the caller has gone on.
+  virtual bool may_run_later() const noexcept { return true; }
   // Whether gradients were enabled at the capture, on which results of CPU kernels can depend.
   bool grad_mode() const noexcept { return grad_mode_; }
 
@@ -91,6 +93,10 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // other parts, the parts.
   std::map<uintptr_t, Allocation> allocations();
 
+  // Called with the stream of each replay before its steps.
+  void before_replays(std::function<void(c10::Stream)> function);
+  std::vector<std::function<void(c10::Stream)>> replay_functions();
+
   // Objects that the graph keeps alive besides its steps.
   void keep(std::shared_ptr<void> object);
   std::vector<std::shared_ptr<void>> kept_objects();
@@ -128,6 +134,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::mutex mutex_;  // guards what follows
   Steps steps_;
   std::vector<std::function<void()>> restores_, after_restores_;
+  std::vector<std::function<void(c10::Stream)>> before_replays_;
   std::vector<std::shared_ptr<void>> kept_;
   std::map<const void*, bool> used_;
   std::map<uintptr_t, Noted> noted_;  // keyed by their begin

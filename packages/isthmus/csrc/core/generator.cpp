@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/capture.h"
+#include "core/host_work.h"
 #include "core/stream.h"
 #include "isthmus_options.h"
 
@@ -65,18 +66,45 @@ bool philox_is_chosen() {
   return is_chosen;
 }
 
+const at::Generator& Engine::of_stream(c10::Stream stream) {
+  wait(stream);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stream_ = stream;
+  return generator_;
+}
+
+const at::Generator& Engine::of_host() {
+  wait(stream_at_work());
+  return generator_;
+}
+
+// Work of the same stream comes in order.
+void Engine::wait(std::optional<c10::Stream> next) {
+  if (C10_LIKELY(!asked_for_host_work())) return;
+  std::optional<c10::Stream> last;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last = stream_;
+  }
+  if (last && last != next && !in_bad_fork()) drain(*last);
+}
+
 ChipGenerator::ChipGenerator(c10::DeviceIndex device)
     : c10::GeneratorImpl(c10::Device(kChip, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {
   if (philox_is_chosen()) {
     philox_ = std::make_shared<philox::Position>();
     philox_->set({c10::default_rng_seed_val, 0});
   } else {
-    engine_ = at::detail::createCPUGenerator();
+    engine_ = std::make_shared<Engine>(at::detail::createCPUGenerator());
   }
 }
 
+at::Generator ChipGenerator::engine(c10::Stream stream) {
+  return philox_ ? engine() : engine_->of_stream(stream);
+}
+
 at::Generator ChipGenerator::engine() {
-  if (!philox_) return engine_;
+  if (!philox_) return engine_->of_host();
   const philox::Block words = philox_->take(philox::kWords)[0];
   return at::detail::createCPUGenerator(uint64_t{words[1]} << 32 | words[0]);
 }
@@ -90,8 +118,9 @@ void ChipGenerator::set_current_seed(uint64_t seed) {
     philox_->set({seed, 0});
     return;
   }
-  std::lock_guard<std::mutex> lock(engine_.mutex());
-  engine_.set_current_seed(seed);
+  at::Generator engine = engine_->of_host();
+  std::lock_guard<std::mutex> lock(engine.mutex());
+  engine.set_current_seed(seed);
 }
 
 void ChipGenerator::set_offset(uint64_t offset) {
@@ -107,7 +136,7 @@ void ChipGenerator::set_offset(uint64_t offset) {
 }
 
 uint64_t ChipGenerator::current_seed() const {
-  return philox_ ? philox_->get().seed : engine_.current_seed();
+  return philox_ ? philox_->get().seed : engine_->of_host().current_seed();
 }
 
 uint64_t ChipGenerator::seed() {
@@ -137,7 +166,7 @@ void ChipGenerator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> ChipGenerator::state() const {
-  if (!philox_) return engine_.unsafeGetGeneratorImpl()->get_state();
+  if (!philox_) return engine_->of_host().unsafeGetGeneratorImpl()->get_state();
   const philox::Sequence now = philox_->get();
   at::Tensor state = at::empty({sizeof(now)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   std::memcpy(state.mutable_data_ptr<uint8_t>(), &now, sizeof(now));
@@ -146,7 +175,7 @@ c10::intrusive_ptr<c10::TensorImpl> ChipGenerator::state() const {
 
 void ChipGenerator::restore(const c10::TensorImpl& state) {
   if (!philox_) {
-    engine_.unsafeGetGeneratorImpl()->set_state(state);
+    engine_->of_host().unsafeGetGeneratorImpl()->set_state(state);
     return;
   }
   at::detail::check_rng_state(state);
@@ -181,7 +210,7 @@ ChipGenerator* ChipGenerator::clone_impl() const {
   if (philox_) {
     copy->philox_->set(philox_->get());
   } else {
-    copy->engine_ = engine_.clone();
+    copy->engine_ = std::make_shared<Engine>(engine_->of_host().clone());
   }
   return copy;
 }

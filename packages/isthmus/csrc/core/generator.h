@@ -5,6 +5,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <memory>
+#include <mutex>
+#include <optional>
 
 #include "core/philox.h"
 #include "core/runtime.h"
@@ -14,6 +16,22 @@ namespace isthmus {
 // Whether ISTHMUS_HOST_RNG selects Philox. Throws for a wrong value.
 bool philox_is_chosen();
 
+// An engine of mt19937, from which enqueued kernels draw later (core/host_work.h).
+class Engine {
+ public:
+  explicit Engine(at::Generator generator) : generator_(std::move(generator)) {}
+
+  const at::Generator& of_stream(c10::Stream stream);  // for work that is enqueued there
+  const at::Generator& of_host();                      // after all enqueued work that draws
+
+ private:
+  void wait(std::optional<c10::Stream> next);
+
+  const at::Generator generator_;
+  std::mutex mutex_;
+  std::optional<c10::Stream> stream_;  // of the last enqueued work that draws
+};
+
 class ChipGenerator final : public c10::GeneratorImpl {
  public:
   explicit ChipGenerator(c10::DeviceIndex device);
@@ -21,6 +39,12 @@ class ChipGenerator final : public c10::GeneratorImpl {
   // The generator for CPU kernels: the engine itself, or with Philox one seeded by the next block. Lock this
   // generator's own mutex: kernels lock the engine's.
   at::Generator engine();
+  // The same for a kernel that is enqueued on the stream.
+  at::Generator engine(c10::Stream stream);
+  // Work that is enqueued on the stream will draw.
+  void lend(c10::Stream stream) {
+    if (engine_) engine_->of_stream(stream);
+  }
 
   // The next words of Philox, which are consumed. Only where it is chosen.
   philox::Sequence take(uint64_t words) { return philox_->take(words); }
@@ -40,7 +64,7 @@ class ChipGenerator final : public c10::GeneratorImpl {
   void restore(const c10::TensorImpl& state);
   // Identifies the state, which generators share after graphsafe_set_state().
   const void* state_key() const noexcept {
-    return philox_ ? static_cast<const void*>(philox_.get()) : engine_.unsafeGetGeneratorImpl();
+    return philox_ ? static_cast<const void*>(philox_.get()) : engine_.get();
   }
   // A generator that shares its state with this one, and the reverse conversion.
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
@@ -49,7 +73,7 @@ class ChipGenerator final : public c10::GeneratorImpl {
  private:
   ChipGenerator* clone_impl() const override;
 
-  at::Generator engine_;                      // undefined with Philox
+  std::shared_ptr<Engine> engine_;            // null with Philox
   std::shared_ptr<philox::Position> philox_;  // null without
 };
 

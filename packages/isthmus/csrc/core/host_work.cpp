@@ -46,9 +46,12 @@ bool has_failed(c10::Stream stream) {
                      [&](const auto& entry) { return entry.first == stream; });
 }
 
+thread_local std::optional<c10::Stream> at_work;
+
 void run_host_work(void* data) {
   const std::unique_ptr<HostWork> work(static_cast<HostWork*>(data));
   if (has_failed(work->stream)) return;
+  at_work = work->stream;
   try {
     const at::ThreadLocalStateGuard state(work->state);
     // Sums depend on it, and each thread has its own.
@@ -60,6 +63,7 @@ void run_host_work(void* data) {
     all.list.emplace_back(work->stream, std::current_exception());
     all.any.store(true, std::memory_order_release);
   }
+  at_work.reset();
 }
 
 template <class Matches>
@@ -96,6 +100,8 @@ void enqueue_host_work(c10::Stream stream, std::function<void()> function) {
   static_cast<void>(work.release());
   mark_busy(stream);
 }
+
+std::optional<c10::Stream> stream_at_work() noexcept { return at_work; }
 
 void throw_failure_of(c10::Stream stream) {
   throw_first([&](c10::Stream other) { return other == stream; });

@@ -7,6 +7,7 @@
 #include <c10/core/Stream.h>
 
 #include <functional>
+#include <optional>
 
 #include "core/runtime.h"
 
@@ -19,6 +20,9 @@ bool is_asynchronous();
 
 // Enqueues a function. What it throws, the next wait for the stream or its device throws.
 void enqueue_host_work(c10::Stream stream, std::function<void()> function);
+
+// The stream whose enqueued function this thread runs.
+std::optional<c10::Stream> stream_at_work() noexcept;
 
 // Calls a function that waits in the driver. Enqueued functions may need Python's lock.
 template <class Wait>

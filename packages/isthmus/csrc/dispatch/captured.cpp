@@ -105,6 +105,8 @@ void save(Capture& capture, const at::Generator& generator) {
   if (!capture.first_use(chip.state_key())) return;
   capture.on_end(
       [shared = shared_state(generator), state = chip.state()] { chip_generator(shared).restore(*state); });
+  capture.before_replays(
+      [shared = shared_state(generator)](c10::Stream stream) { chip_generator(shared).lend(stream); });
 }
 
 ResultPlace::ResultPlace(const at::Tensor& tensor) {

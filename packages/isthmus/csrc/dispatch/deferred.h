@@ -26,16 +26,24 @@ class DeferredCpuRoute {
  private:
   struct Call;
 
+  void plan_arguments();
+  void plan_results();
   bool serves(c10::ArrayRef<c10::IValue> arguments, c10::DeviceIndex* device) const;
+  bool writes_alone(c10::ArrayRef<c10::IValue> arguments, const at::Tensor& written) const;
   std::shared_ptr<const ResultMeta> infer(c10::ArrayRef<c10::IValue> arguments);
-  bool keeps_shapes(c10::ArrayRef<c10::IValue> arguments, const ResultMeta& meta) const;
+  bool fits(c10::ArrayRef<c10::IValue> arguments, const ResultMeta& meta) const;
+  void resize_outputs(c10::ArrayRef<c10::IValue> arguments, const ResultMeta& meta) const;
 
   const c10::OperatorHandle op_;
   const std::string name_;
   const std::vector<bool> written_;
   const Preparation prepare_;
   std::vector<int> returned_;  // position of the argument that is returned; -1: a fresh tensor
+  int generator_ = -1;         // position of the argument
+  size_t outputs_ = 0;         // arguments of an out= overload that are its results
   bool possible_ = true;
+  const c10::OperatorHandle inferred_;  // has the same results
+  const size_t inferred_from_;          // number of its arguments
   Inference inference_;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/generator.h"
+#include "core/host_work.h"
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/operator_library.h"
@@ -71,6 +72,7 @@ void Graph::capture_end() {
   }
   allocations_ = capture->allocations();
   kept_ = capture->kept_objects();
+  before_replays_ = capture->replay_functions();
   captured_ = true;
   const auto enqueued = [](const auto& step) { return !step->in_thread(); };
   if (!capture->by_driver() && std::any_of(steps_.begin(), steps_.end(), enqueued))
@@ -96,25 +98,35 @@ void Graph::replay() {
   bool grad_mode = c10::GradMode::is_enabled();
   const c10::AutoGradMode outer_mode(grad_mode);
   const memory::PoolScope pool(stream);
-  const bool profiled = profiler::recording();
-  bool drained = false;
+  const bool profiled = profiler::recording(), asynchronous = is_asynchronous();
+  bool in_thread = false;  // the last step
+  if (C10_UNLIKELY(asynchronous))
+    for (const auto& function : before_replays_) function(stream);
   for (const auto& step : steps_) {
-    const bool in_thread = step->in_thread();
+    const bool later = asynchronous && step->in_thread() && step->may_run_later();
+    const bool drained = std::exchange(in_thread, step->in_thread() && !later);
     if (in_thread && !drained) drain(stream);
-    drained = in_thread;
     if (step->grad_mode() != grad_mode) c10::GradMode::set_enabled(grad_mode = !grad_mode);
     if (C10_LIKELY(!profiled)) {
-      step->replay(stream);
+      run(*step, stream, later);
       continue;
     }
     using profiler::Work;
     const Work work(profiler::Kind::kKernel, step->name(), stream,
                     in_thread ? Work::By::kThread : Work::By::kDriver);
-    step->replay(stream);
+    run(*step, stream, later);
   }
   if (steps_.empty()) return;
   // The thread's own work comes after that of its stream.
-  steps_.back()->in_thread() ? work_.clear() : work_.record(stream);
+  in_thread ? work_.clear() : work_.record(stream);
+}
+
+void Graph::run(Step& step, c10::Stream stream, bool later) {
+  if (C10_LIKELY(!later)) return step.replay(stream);
+  enqueue_host_work(stream, [&step, stream] {
+    const memory::PoolScope pool(stream);
+    step.replay(stream);
+  });
 }
 
 void Graph::reset() {
@@ -133,6 +145,7 @@ void Graph::reset() {
   work_.synchronize();
   captured_ = false;
   steps_.clear();
+  before_replays_.clear();
   kept_.clear();
   allocations_.clear();
   leave_pool();

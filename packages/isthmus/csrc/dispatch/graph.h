@@ -5,6 +5,7 @@
 #include <ATen/core/GraphImplInterface.h>
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -59,6 +60,8 @@ class Graph final : public at::GraphImplInterface {
   void instantiate() override;
   // Replays on the current stream of the device.
   void replay() override;
+  // Waits for enqueued replays.
+  void finish() noexcept { work_.synchronize(); }
   void reset() override;
   c10::MempoolId_t pool() const override;
   void enable_debug_mode() override { debugs_ = true; }
@@ -78,6 +81,7 @@ class Graph final : public at::GraphImplInterface {
   std::vector<at::Tensor> memory() const;
 
  private:
+  void run(Step& step, c10::Stream stream, bool later);
   void leave_pool() noexcept;
 
   const bool keeps_graph_;
@@ -85,6 +89,7 @@ class Graph final : public at::GraphImplInterface {
   bool captured_ = false;  // capture_end() has succeeded
   std::shared_ptr<Capture> capture_;
   Steps steps_;
+  std::vector<std::function<void(c10::Stream)>> before_replays_;
   std::vector<std::shared_ptr<void>> kept_;               // storages of the capture
   std::map<uintptr_t, Capture::Allocation> allocations_;  // allocations of the capture
   c10::DeviceIndex device_ = -1;

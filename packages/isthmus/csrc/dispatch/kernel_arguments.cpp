@@ -4,6 +4,7 @@
 #include <ATen/core/List.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -270,12 +271,18 @@ class KernelStep final : public Step, public Movable {
     TORCH_CHECK(run(kernel_, name_, seed_of(generator_), state, arguments_, tensors_), name_, " by library ",
                 kernel_.library, ": the kernel does not support what it did at the capture.");
   }
-  // Runs it once, with a seed.
-  void run_once(c10::Stream stream, uint64_t seed) {
+  // Runs it once, with a seed; false where the kernel does not support the arguments. A kernel that keeps a
+  // pointer to them finds them overwritten.
+  bool run_once(c10::Stream stream, uint64_t seed) {
     use_device(stream.device_index());
     CallState state{stream, in_thread()};
-    TORCH_CHECK(run(kernel_, name_, seed, state, arguments_, tensors_), name_, " by library ",
-                kernel_.library, ": the kernel does not support what it did before.");
+    const bool supported = run(kernel_, name_, seed, state, arguments_, tensors_);
+    const auto overwrite = [](auto& values) { values.assign(values.size(), {}); };
+    overwrite(arguments_);
+    overwrite(tensors_);
+    std::for_each(numbers_.begin(), numbers_.end(), overwrite);
+    std::for_each(texts_.begin(), texts_.end(), overwrite);
+    return supported;
   }
   const char* name() const noexcept override { return name_.c_str(); }
   bool in_thread() const noexcept override { return kernel_.has(ISTHMUS_OPERATOR_HOST); }
@@ -314,16 +321,22 @@ bool KernelArguments::call(const std::string& name, c10::Stream stream, const at
     const uint64_t seed = seed_of(generator);
     auto step = std::make_shared<KernelStep>(*this, name, at::Generator());
     const Work work(profiler::Kind::kKernel, name.c_str(), stream, Work::By::kDriver);
-    enqueue_host_work(stream, [step, stream, seed] { step->run_once(stream, seed); });
+    enqueue_host_work(stream, [step, stream, seed] {
+      TORCH_CHECK(step->run_once(stream, seed), step->name(),
+                  ": the kernel does not support what it did before.");
+    });
     return true;
   }
   if (on_host_) drain(stream);
   const Work work(profiler::Kind::kKernel, name.c_str(), stream,
                   on_host_ ? Work::By::kThread : Work::By::kDriver);
+  if (C10_UNLIKELY(asked_for_host_work())) {
+    if (!KernelStep(*this, name, at::Generator()).run_once(stream, seed_of(generator))) return false;
+    if (later) supported().add(kernel_, arguments_, tensors_);
+    return true;
+  }
   CallState state{stream, on_host_};
-  if (!run(kernel_, name, seed_of(generator), state, arguments_, tensors_)) return false;
-  if (C10_UNLIKELY(later)) supported().add(kernel_, arguments_, tensors_);
-  return true;
+  return run(kernel_, name, seed_of(generator), state, arguments_, tensors_);
 }
 
 bool KernelArguments::capture(const std::string& name, c10::Stream stream, const at::Generator& generator,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/host_work.h"
 #include "core/movable.h"
 #include "memory/memory.h"
 
@@ -117,6 +118,7 @@ std::optional<MovingGraph::Tensors> MovingGraph::call(const Tensors& inputs) {
   }
   {
     std::lock_guard<std::mutex> lock(*mutex_);
+    if (C10_UNLIKELY(is_asynchronous())) graph_->finish();  // its steps have the addresses
     for (const Address& address : addresses_) {
       char* const base = references[address.storage];
       *address.pointer =

@@ -154,3 +154,109 @@ def test_two_threads_that_free_memory_do_not_wait_for_each_other():
         **MODE,
     )
     assert printed == "True"
+
+
+def test_a_random_kernel_draws_later_and_in_order():
+    printed = children.output(
+        """
+        import torch
+        from torch import nn
+        wide, other = torch.zeros(3_000_000, device="chip"), torch.chip.Stream()
+        other.wait_stream(torch.chip.current_stream())
+        torch.chip.synchronize()
+
+        def draw(device):
+            torch.manual_seed(1)
+            first = (wide if device == "chip" else torch.zeros(3_000_000)).uniform_()
+            later = device == "chip" and not torch.chip.current_stream().query()
+            with torch.chip.stream(other):  # after the first, which is on another stream
+                second = torch.randn(9, device=device)
+            other.synchronize()
+            state = torch.chip.get_rng_state() if device == "chip" else torch.get_rng_state()
+            third = torch.empty(0, device=device)
+            torch.randint(9, (5,), dtype=torch.float32, device=device, out=third)
+            return later, [first.cpu(), second.cpu(), state, third.cpu()]
+
+        later, ours = draw("chip")
+        print(later, all(map(torch.equal, ours, draw("cpu")[1])))
+        """,
+        **MODE,
+    )
+    assert printed == "True True"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "F.conv2d(x, w, b, padding=1)",
+        "F.conv_transpose2d(x, w, b, stride=2)",
+        "torch.add(x, 1, out=out)",
+        "torch.sum(x, 1, out=out)",
+        "torch.cumsum(x, 1, out=out)",
+    ],
+)
+def test_convolutions_and_outputs_that_are_given_come_later(call):
+    printed = children.output(
+        f"""
+        import torch
+        import torch.nn.functional as F
+        hold = torch.randn(700, 700, device="chip")
+        x, w, b = torch.randn(2, 3, 9, 9), torch.randn(3, 3, 3, 3), torch.randn(3)
+        out = torch.empty(0)
+        expected = {call}
+        x, w, b = (each.to("chip") for each in (x, w, b))
+        out = torch.empty(0, device="chip")
+        hold @ hold
+        found = {call}
+        later = not torch.chip.current_stream().query()
+        print(later, torch.equal(found.cpu(), expected), found.stride() == expected.stride())
+        """,
+        **MODE,
+    )
+    assert printed == "True True True"
+
+
+def test_gradients_of_a_convolution_come_later():
+    printed = children.output(
+        """
+        import torch
+        def gradients(device):
+            torch.manual_seed(3)
+            x, w = (torch.randn(*sizes).to(device).requires_grad_() for sizes in ((2, 3, 9, 9), (4, 3, 3, 3)))
+            torch.nn.functional.conv2d(x, w, padding=1).square().sum().backward()
+            return x.grad.cpu(), w.grad.cpu()
+        print(all(map(torch.equal, gradients("chip"), gradients("cpu"))))
+        """,
+        **MODE,
+    )
+    assert printed == "True"
+
+
+@pytest.mark.parametrize("driver", ["host", "numpy"])
+def test_a_replay_comes_later_and_is_waited_for(driver):
+    printed = children.output(
+        """
+        import torch
+        x = torch.ones(300, 300, device="chip")
+        graph = torch.chip.Graph()
+        with torch.chip.graph(graph):
+            noise = torch.rand(300, 300, device="chip")
+            y = x @ x + noise
+        torch.manual_seed(7)
+        torch.chip.synchronize()
+        x.fill_(2)
+        graph.replay()
+        later = not torch.chip.current_stream().query()
+        state = torch.chip.get_rng_state()  # after what the replay draws
+        found = y.cpu()
+        torch.manual_seed(7)
+        x.fill_(2)
+        graph.replay()
+        del x, graph
+        torch.chip.synchronize()
+        again = torch.chip.get_rng_state()
+        print(later, torch.equal(found, y.cpu()), torch.equal(state, again), float(found.min()) >= 1200)
+        """,
+        **{**MODE, "ISTHMUS_DRIVER": driver},
+    )
+    assert printed == "True True True True"

@@ -5,9 +5,11 @@
 #include <ATen/ops/convolution_backward.h>
 #include <torch/library.h>
 
+#include "core/host_work.h"
 #include "dispatch/captured.h"
 #include "dispatch/compute_dtype.h"
 #include "dispatch/cpu_route.h"
+#include "dispatch/deferred.h"
 #include "dispatch/delegate_scope.h"
 #include "dispatch/operators/register.h"
 #include "dispatch/preferences.h"
@@ -69,6 +71,26 @@ class CpuCall {
   Mapping mapping_;
 };
 
+// Calls of an operator on the chip's tensors that run later.
+class LaterCalls {
+ public:
+  LaterCalls(const char* op_name, const std::string& name)
+      : LaterCalls(c10::Dispatcher::singleton().findSchemaOrThrow(op_name, ""), name) {}
+
+  // The results; none for a call that cannot run later.
+  std::optional<torch::jit::Stack> operator()(torch::jit::Stack arguments) {
+    if (capturing() || !delegates_to_cpu() || !is_asynchronous() || !route_.call(&arguments))
+      return std::nullopt;
+    return arguments;
+  }
+
+ private:
+  LaterCalls(const c10::OperatorHandle& op, const std::string& name)
+      : route_(op, name, std::vector<bool>(op.schema().arguments().size()), nullptr) {}
+
+  DeferredCpuRoute route_;
+};
+
 at::ScalarType wide_dtype(const char* name, bool transposed, at::ScalarType dtype) {
   return compute_dtype(transposed ? std::string("transposed ") + name : name, dtype);
 }
@@ -97,6 +119,12 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
         .to(dtype);
   static OperatorCalls& calls = cpu_calls(kConvolution);
   calls.count();
+  if (C10_UNLIKELY(asked_for_host_work())) {
+    static LaterCalls later("aten::convolution", kConvolution);
+    if (const auto results =
+            later({input, weight, bias, stride, padding, dilation, transposed, output_padding, groups}))
+      return results->front().toTensor();
+  }
   CpuCall call(kConvolution);
   const at::Tensor cpu_input = call.argument(input), cpu_weight = call.argument(weight);
   const std::optional<at::Tensor> cpu_bias = call.argument(bias);
@@ -128,10 +156,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   }
   static OperatorCalls& calls = cpu_calls(kConvolutionBackward);
   calls.count();
+  const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
+  if (C10_UNLIKELY(asked_for_host_work())) {
+    static LaterCalls later("aten::convolution_backward", kConvolutionBackward);
+    if (const auto results = later({grad_output, input, weight, c10::List<int64_t>({bias_size}), stride,
+                                    padding, dilation, transposed, output_padding, groups,
+                                    c10::List<bool>({output_mask[0], output_mask[1], output_mask[2]})}))
+      return {(*results)[0].toTensor(), (*results)[1].toTensor(), (*results)[2].toTensor()};
+  }
   CpuCall call(kConvolutionBackward);
   const at::Tensor cpu_grad = call.argument(grad_output), cpu_input = call.argument(input),
                    cpu_weight = call.argument(weight);
-  const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
   if (C10_UNLIKELY(call.is_captured())) {
     const torch::jit::Stack results = call.record(
         "aten::convolution_backward", {cpu_grad, cpu_input, cpu_weight, c10::List<int64_t>({bias_size}),

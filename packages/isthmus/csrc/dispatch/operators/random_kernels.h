@@ -19,8 +19,10 @@
 #include <type_traits>
 
 #include "core/generator.h"
+#include "core/host_work.h"
 #include "dispatch/captured.h"
 #include "dispatch/delegate_scope.h"
+#include "dispatch/host_alias.h"
 #include "dispatch/mapping.h"
 
 namespace isthmus::random {
@@ -85,6 +87,12 @@ void write(const char* name, const at::Tensor& self, const GeneratorArgument& gi
     capture->add(stream, std::make_unique<Written<Body>>(name, elements, generator, words, body));
   }
   const philox::Sequence sequence = chip_generator(generator).take(words);
+  if (C10_UNLIKELY(is_asynchronous()) && !capturing()) {
+    const profiler::Work work(profiler::Kind::kKernel, name, stream, profiler::Work::By::kDriver);
+    const at::Tensor alias = HostAliases(/*keeps=*/false).alias(self);
+    enqueue_host_work(stream, [alias, sequence, body] { body(alias, sequence); });
+    return;
+  }
   const DelegateScope scope(name, stream, &tape);
   body(elements, sequence);
 }
