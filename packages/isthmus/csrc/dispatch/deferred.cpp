@@ -1,6 +1,7 @@
 #include "dispatch/deferred.h"
 
 #include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
@@ -151,12 +152,15 @@ bool DeferredCpuRoute::serves(c10::ArrayRef<c10::IValue> arguments, c10::DeviceI
   return serves && *device >= 0;
 }
 
-// Whether no other argument has its memory: the kernel refuses some overlaps.
+// Whether no other argument has its memory, and those of a call in place expand to it, indices apart: the
+// kernel refuses some overlaps, and its meta kernel may not look at the sizes.
 bool DeferredCpuRoute::writes_alone(c10::ArrayRef<c10::IValue> arguments, const at::Tensor& written) const {
   bool alone = at::has_internal_overlap(written) != at::MemOverlap::Yes;
   for (const c10::IValue& argument : arguments)
     for_each_defined_tensor(argument, [&](const at::Tensor& tensor) {
       alone &= tensor.is_same(written) || !tensor.has_storage() || !tensor.is_alias_of(written);
+      alone &= outputs_ > 0 || tensor.scalar_type() == at::kLong ||
+               at::is_expandable_to(tensor.sizes(), written.sizes());
     });
   return alone;
 }
@@ -171,34 +175,21 @@ std::shared_ptr<const ResultMeta> DeferredCpuRoute::infer(c10::ArrayRef<c10::IVa
   }
 }
 
-// Whether the kernel leaves the geometry of what it writes, outputs without elements apart.
+// Whether the kernel leaves the geometry of what it writes: some grow an output, others refuse it.
 bool DeferredCpuRoute::fits(c10::ArrayRef<c10::IValue> arguments, const ResultMeta& meta) const {
   for (size_t i = 0; i < returned_.size(); ++i) {
     for (const TensorMeta& each : meta.results[i].tensors)
       if (c10::isQIntType(each.dtype)) return false;  // has a quantizer
     if (returned_[i] < 0) continue;
     const std::vector<at::Tensor> given = tensors_of(arguments[returned_[i]]);
-    const bool may_grow = outputs_ > 0;
     const auto& inferred = meta.results[i].tensors;
     if (given.size() != inferred.size()) return false;
     for (size_t j = 0; j < given.size(); ++j)
       if (!inferred[j].defined || given[j].scalar_type() != inferred[j].dtype ||
-          (given[j].sizes() != at::IntArrayRef(inferred[j].sizes) && !(may_grow && given[j].numel() == 0)))
+          given[j].sizes() != at::IntArrayRef(inferred[j].sizes))
         return false;
   }
   return true;
-}
-
-// As the kernel would: a grown output has the strides of a fresh one.
-void DeferredCpuRoute::resize_outputs(c10::ArrayRef<c10::IValue> arguments, const ResultMeta& meta) const {
-  if (outputs_ == 0) return;
-  for (size_t i = 0; i < returned_.size(); ++i) {
-    const at::Tensor given = arguments[returned_[i]].toTensor();
-    const TensorMeta& inferred = meta.results[i].tensors[0];
-    if (given.sizes() == at::IntArrayRef(inferred.sizes)) continue;
-    given.resize_(inferred.sizes);
-    given.as_strided_(inferred.sizes, inferred.strides);
-  }
 }
 
 // A kernel with its arguments on the CPU and the places of its results.
@@ -234,7 +225,6 @@ bool DeferredCpuRoute::call(Stack* stack) {
     return false;
   const std::shared_ptr<const ResultMeta> meta = infer(arguments);
   if (!meta || meta->results.size() != returned_.size() || !fits(arguments, *meta)) return false;
-  resize_outputs(arguments, *meta);
 
   const c10::Stream stream = current_stream(device);
   HostAliases aliases(/*keeps=*/false);

@@ -32,7 +32,6 @@ class DeferredCpuRoute {
   bool writes_alone(c10::ArrayRef<c10::IValue> arguments, const at::Tensor& written) const;
   std::shared_ptr<const ResultMeta> infer(c10::ArrayRef<c10::IValue> arguments);
   bool fits(c10::ArrayRef<c10::IValue> arguments, const ResultMeta& meta) const;
-  void resize_outputs(c10::ArrayRef<c10::IValue> arguments, const ResultMeta& meta) const;
 
   const c10::OperatorHandle op_;
   const std::string name_;
