@@ -16,7 +16,7 @@ PROGRAMS = 100
 
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory):
-    """What the interpreter computes, by number of the program; it replaces the language of a whole process."""
+    """The interpreter's results by number of the program; it replaces the language of a whole process."""
     path = tmp_path_factory.mktemp("interpreted") / "results.pt"
     code = f"""
         import sys

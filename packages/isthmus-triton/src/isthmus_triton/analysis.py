@@ -7,7 +7,8 @@ Roots (stores, reductions, products ...) are computed where they stand; all betw
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
 
 from isthmus_triton.ttir import Block, Operation, Value
 
@@ -27,10 +28,11 @@ _ADDRESSES = frozenset(
     "tt.addptr tt.splat tt.broadcast tt.expand_dims tt.reshape tt.trans tt.bitcast".split()
 )
 _LONGEST = 60  # operations in one expression
+Node = TypeVar("Node", bound=Hashable)
 
 
 class Sharing(enum.Enum):
-    """What the tensors of a launch share.
+    """How the tensors of a launch share memory.
 
     Attributes:
         NOTHING: different arguments are different memory.
@@ -202,53 +204,56 @@ def _is_same_offset(one: Value, other: Value) -> bool:
     )
 
 
+def reached(start: Node, following: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
+    """Yield a node and all that follow it, each once."""
+    seen, left = set(), [start]
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            left += following(node)
+
+
 def _roots(value: Value) -> set[tuple[Operation, bool]]:
     """The roots that read a value, and whether each reads it at the value's own index."""
     found: set[tuple[Operation, bool]] = set()
-    seen, left = set(), [(value, True)]
-    while left:
-        value, is_same_index = left.pop()
-        if (value.number, is_same_index) in seen:
-            continue
-        seen.add((value.number, is_same_index))
+
+    def readers(node: tuple[Value, bool]) -> Iterator[tuple[Value, bool]]:
+        value, is_same_index = node
         for user in value.users:
             expressions = user.results if is_expression(user) else []
             still = is_same_index and user.name not in SHAPES
-            left += [(each, still) for each in expressions if each.is_tensor and not each.is_stored]
+            yield from ((each, still) for each in expressions if each.is_tensor and not each.is_stored)
             if not expressions:
                 found.add((user, is_same_index))
             elif any(each.is_stored or not each.is_tensor for each in expressions):
                 found.add((user, still))
+
+    for _ in reached((value, True), readers):
+        pass
     return found
 
 
 def _is_broadcast(value: Value) -> bool:
     """Whether any reader repeats the value along a dimension."""
-    seen, left = set(), [value]
-    while left:
-        value = left.pop()
-        if value.number in seen:
-            continue
-        seen.add(value.number)
-        for user in value.users:
-            if user.name == "tt.broadcast":
-                return True
-            if is_expression(user):
-                left += [each for each in user.results if not each.is_stored]
-    return False
+
+    def readers(value: Value) -> Iterator[Value]:
+        expressions = (user for user in value.users if is_expression(user))
+        return (each for user in expressions for each in user.results if not each.is_stored)
+
+    return any(user.name == "tt.broadcast" for each in reached(value, readers) for user in each.users)
 
 
 def operands_within(value: Value) -> Iterator[Value]:
     """The values of an expression: itself, and what it is computed from up to arrays and scalars."""
-    seen, left = set(), [value]
-    while left:
-        value = left.pop()
-        if value.number in seen:
-            continue
-        seen.add(value.number)
-        yield value
-        if is_expression(value.operation) and value.operation is not None:
-            left += [each for each in value.operation.operands if each.is_tensor and not each.is_stored]
+
+    def operands(value: Value) -> list[Value]:
+        if value.operation is None or not is_expression(value.operation):
+            return []
+        return [each for each in value.operation.operands if each.is_tensor and not each.is_stored]
+
+    return reached(value, operands)
 
 
 def _loads(value: Value) -> list[Value]:
@@ -274,7 +279,7 @@ def loop_order(shape: tuple[int, ...], pointers: list[Value]) -> list[int]:
 
 
 def _step(value: Value, dimension: int) -> int | None:
-    """By how much an element grows along a dimension; None if that is not plain."""
+    """The difference of neighbours along a dimension; None if that is not plain."""
     if not value.is_tensor or value.shape[dimension] == 1:
         return 0
     if value.moving:

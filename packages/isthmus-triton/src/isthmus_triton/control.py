@@ -190,7 +190,7 @@ def _carry(
 
 
 def _step(value: Value, parameter: Value) -> Value | str | None:
-    """What is added to every element of a parameter: a scalar, or a number's text. None if it is not that."""
+    """The scalar, or a number's text, by which every element of a parameter moves; None if they do not."""
     operation = value.operation
     if operation is None or operation.name not in ("tt.addptr", "arith.addi"):
         return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Utilities:
-    """What Triton asks about devices, and how it loads a library."""
+    """Answers Triton's questions about devices, and loads libraries for it."""
 
     def get_device_properties(self, device: int) -> dict[str, int]:
         """The CPU's, with a GPU's names."""

@@ -83,12 +83,14 @@ class Launcher:
         """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
         values: list[int] = []
         tensors: list[torch.Tensor] = []
+        addresses = 0
         for path, form in self._parameters:
             value: Any = arguments
             for index in path:
                 value = value[index]
             if form == "P":
                 value = self._address(value, tensors, path[0])
+                addresses += value != 0
             values.append(value)
         if enter is not None:
             enter(launch_metadata)
@@ -98,7 +100,7 @@ class Launcher:
                 program = self._variant(sharing)
             call = self._struct.pack(x, y, z, *values)
             devices = {each.device for each in tensors}
-            if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == self._pointers(values):
+            if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
                 program.enqueue(call, _stream(tensors[0].device))
             else:
                 for device in devices:
@@ -107,12 +109,6 @@ class Launcher:
                 program.run(call)
         if exit is not None:
             exit(launch_metadata)
-
-    def _pointers(self, values: list[int]) -> int:
-        """How many of a call's values are addresses."""
-        return sum(
-            form == "P" and value != 0 for (_, form), value in zip(self._parameters, values, strict=True)
-        )
 
     def _address(self, value: Any, tensors: list[torch.Tensor], place: int) -> int:
         """Where the CPU finds a tensor's first element; notes the tensor."""

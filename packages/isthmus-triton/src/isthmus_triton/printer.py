@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from isthmus_triton.analysis import SHAPES, Analysis, Sharing, loop_order, operands_within
+from isthmus_triton.analysis import SHAPES, Analysis, Sharing, loop_order, operands_within, reached
 from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
 from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, reshaped
 from isthmus_triton.refusals import refuse
@@ -294,23 +294,23 @@ class Printer:
 def _find_leaves(
     value: Value, is_same_index: bool, read: list[tuple[Value, bool]], loads: list[Value]
 ) -> None:
-    """What the expression of a value reads: scalars and arrays, and memory."""
-    seen, left = set(), [(value, is_same_index)]
-    while left:
-        value, is_same_index = left.pop()
-        if (value.number, is_same_index) in seen:
-            continue
-        seen.add((value.number, is_same_index))
+    """Note the scalars and arrays that the expression of a value reads, and the pointers that it loads from."""
+
+    def operands(node: tuple[Value, bool]) -> list[tuple[Value, bool]]:
+        value, is_same_index = node
         operation = value.operation
         if value.moving:
-            left.append((value.moving.first, is_same_index))
-        elif not value.is_tensor or value.is_stored or operation is None:
+            return [(value.moving.first, is_same_index)]
+        if not value.is_tensor or value.is_stored or operation is None:
             read.append((value, is_same_index and value.is_tensor))
-        else:
-            if operation.name == "tt.load":
-                loads.append(operation.operands[0])
-            same = is_same_index and operation.name not in SHAPES
-            left += [(each, same) for each in operation.operands]
+            return []
+        if operation.name == "tt.load":
+            loads.append(operation.operands[0])
+        same = is_same_index and operation.name not in SHAPES
+        return [(each, same) for each in operation.operands]
+
+    for _ in reached((value, is_same_index), operands):
+        pass
 
 
 def _moved(operation: Operation, value: Value, index: list[Index]) -> list[Index] | None:

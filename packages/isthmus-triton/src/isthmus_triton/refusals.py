@@ -1,4 +1,4 @@
-"""What a kernel may not use."""
+"""Refusals of what a kernel may not use."""
 
 from typing import NoReturn
 

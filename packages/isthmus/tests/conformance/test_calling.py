@@ -31,7 +31,7 @@ class Kernel:
         return 0
 
     def now(self) -> tuple[object, ...]:
-        """What it finds at the addresses."""
+        """The values that it finds at the addresses."""
         return self.context.seed, self.tensor.data, self.tensor.ndim, *self.shape, self.arguments[2].v_int64
 
 

@@ -40,7 +40,7 @@ _WHOLE: tuple[Shape, ...] = ((2,), (4,), (8,), (16,), (4, 16), (32, 64), (64, 8)
 # More than 2^18 elements, 2^16 rows and columns, and more than 8192 elements in a row.
 _LARGE: tuple[Shape, ...] = ((270_001,), (65_601, 2), (9, 8209), (2, 65_601), (1031, 3, 5))
 _SPARSE = 2053  # a prime
-_LONGEST = (1 << 20) + 4099  # elements of a row: more than 1,024 sums of 1,024 elements
+LONGEST = (1 << 20) + 4099  # elements of a row: more than 1,024 sums of 1,024 elements
 # Shapes for every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((8, 8), (6, 7))
 _ROW_OR_COLUMN: tuple[Shape, ...] = ((1, 6), (6, 1))  # in those that differ
@@ -171,7 +171,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     if reduces or scope.operator.shape == "()":  # a sum that grows, in which each addition rounds
         rows.append({**rows[0], "values": "positive"})
     if scope.leading:
-        longest = {**rows[0], "place": Place((_LONGEST,), _places_along(dim, 0))}
+        longest = {**rows[0], "place": Place((LONGEST,), _places_along(dim, 0))}
         sums = (reduces or scope.operator.shape == "()") and scope.operator.tolerance[
             scope.maker.dtype
         ].accumulate

@@ -23,7 +23,7 @@ from isthmus.opset.derivation.calls import (
     resize,
 )
 from isthmus.opset.derivation.layouts import ALL, PACKED, STRIDED, laid
-from isthmus.opset.derivation.shapes import WIDTHS
+from isthmus.opset.derivation.shapes import LONGEST, WIDTHS
 from isthmus.opset.rules import evaluate
 from isthmus.opset.sampling import Array, Case, place
 
@@ -31,8 +31,7 @@ _SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 41, 2, 1030)  # 41 * (1 / 41) < 1
 _LONG = 8209  # more than 8192 products or elements of a row
 _THICK = 1031  # products or elements of a row, whose sum in a half is far off
 _MANY = 65_601  # more than 2^16 rows
-_LONGEST = (1 << 20) + 4099  # elements of a row
-_MOST_OF_LONGEST = 11 * _LONGEST  # elements of a call with such rows
+_MOST_OF_LONGEST = 11 * LONGEST  # elements of a call with such rows
 _HEAVY = ("convolution", "pooling", "spatial", "llm_attention")  # families without them
 _SMALL = 50_000  # elements of a call without a long dimension
 _OTHERS = 12  # one in so many sizes is tried on cases after the first
@@ -71,7 +70,7 @@ def sizes(scope: Scope) -> Iterator[Case]:
         rows += [(base, old, new) for old in _square_of(base) for new in _SQUARE]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
-            rows += [(base, old, _LONGEST) for old in _row_of(base) if scope.operator.family not in _HEAVY]
+            rows += [(base, old, LONGEST) for old in _row_of(base) if scope.operator.family not in _HEAVY]
             rows += [(base, _last_size(base), new) for new in WIDTHS if _last_size(base) > 1]
     yield scope.case(_reduce_to_one(bases[0]), "single")
     yield from _derive_even(scope, bases[deepest])
@@ -92,7 +91,7 @@ def sizes(scope: Scope) -> Iterator[Case]:
             base,
             old,
             new,
-            {_MANY: 2, _LONG: 6, _LONGEST: 1, _SIZES[-1]: 6, _THICK: 6, **_BESIDE_WIDTHS}.get(new, 0),
+            {_MANY: 2, _LONG: 6, LONGEST: 1, _SIZES[-1]: 6, _THICK: 6, **_BESIDE_WIDTHS}.get(new, 0),
         )
         if arguments is None:
             beside = {_MANY: 1, **dict.fromkeys(_SQUARE, 1)}.get(new, _BESIDE)
@@ -163,7 +162,7 @@ def _enlarge(scope: Scope, base: Case, old: int, new: int, small: int) -> Argume
     if not _fits(scope, arguments, old, new):
         return None
     arguments = replace_sizes(arguments, {old: new})
-    if new == _LONGEST:  # sums of small integers are exact in any order
+    if new == LONGEST:  # sums of small integers are exact in any order
         arguments = change_tensors(
             arguments, lambda _, i, array: place(np.rint(array.view).astype(array.view.dtype))
         )
@@ -173,7 +172,7 @@ def _enlarge(scope: Scope, base: Case, old: int, new: int, small: int) -> Argume
     most = (
         2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL * (1 + (new in _SQUARE))
     )
-    most, terms = (_MOST_OF_LONGEST, _LONGEST) if new == _LONGEST else (most, _most_terms(scope))
+    most, terms = (_MOST_OF_LONGEST, LONGEST) if new == LONGEST else (most, _most_terms(scope))
     if _count_elements(arguments, shapes) > most or (new > terms and _sums(scope, new, shapes)):
         return None
     return arguments
@@ -208,7 +207,7 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     # PyTorch rejects targets that name a class beyond fewer ones.
     grows = new > old or new == 1 or not has_indices(scope, arguments) or {"target", "logits"} <= {*arguments}
-    most = _MOST_OF_LONGEST if new == _LONGEST else 2 * MOST
+    most = _MOST_OF_LONGEST if new == LONGEST else 2 * MOST
     return grows and sum(sizes) <= most and max(sizes) <= scope.operator.longest
 
 
