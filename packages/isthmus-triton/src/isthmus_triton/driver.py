@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from isthmus_triton.debug.requests import is_requested
+
 if TYPE_CHECKING:
     import torch
 
@@ -170,3 +172,9 @@ class Driver(DriverBase):  # type: ignore[misc]
     def clear_cache(self, cache: torch.Tensor) -> None:
         """Overwrite it."""
         cache.zero_()
+
+
+if is_requested():
+    from isthmus_triton.debug.fresh import mark_fresh_memory
+
+    mark_fresh_memory()  # from here on, before the first launch

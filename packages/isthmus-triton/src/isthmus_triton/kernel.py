@@ -33,7 +33,7 @@ _NOTHING = ("llvm.intr.assume", "scf.yield", "scf.condition")
 _CHUNKS = 64  # pieces of a grid that threads take
 
 
-def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
+def to_c(text: str, sharing: Sharing = Sharing.NOTHING, is_debugged: bool = False) -> str:
     """Print a kernel's TTIR as C.
 
     Its function ``run`` takes an array of 8 bytes each: the sizes of the grid, and the arguments. ``run_and_free``
@@ -42,6 +42,7 @@ def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
     Args:
         text: of the module.
         sharing: of the tensors at the launch.
+        is_debugged: accesses are checked, and ``run_program`` runs the program that c/debug.c chooses.
 
     Raises:
         Unsupported: an operation or a type that C cannot have here.
@@ -50,7 +51,7 @@ def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
     if len(functions) != 1:
         refuse("a function that is not inlined")
     body = functions[0].body
-    printer = Printer(body, sharing)
+    printer = Printer(body, sharing, is_debugged)
     for place, each in enumerate(body.parameters):
         each.code = f"p{place}"
     for operation in body.operations:
@@ -60,9 +61,9 @@ def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
     _print_block(printer, body)
     printer.finish_nest()
     program = _program(body, printer.lines)
-    return "\n".join(
-        ['#include "runtime.h"', *printer.helpers.values(), *program, *_launch(body.parameters), ""]
-    )
+    headers = ['#include "runtime.h"', *(['#include "debug.h"'] if is_debugged else [])]
+    launch = _launch(body.parameters, is_debugged)
+    return "\n".join([*headers, *printer.helpers.values(), *program, *launch, ""])
 
 
 def _print_block(printer: Printer, block: Block) -> None:
@@ -114,6 +115,8 @@ def _assert(printer: Printer, operation: Operation) -> None:
     condition = operation.operands[0]
     place = operation.line.replace("\\", "/")
     fail = f'failed_assertion("{operation.string()}", "{place}", program_x, program_y, program_z)'
+    if printer.checks:
+        fail = printer.checks.failure(operation)
     if condition.is_tensor:
         nest = printer.open(condition.shape, [condition])
         code = printer.element(condition, nest.index, nest).code
@@ -130,7 +133,7 @@ def _program(body: Block, lines: list[str]) -> list[str]:
     return [f"static void program({', '.join(names + parameters)}) {{", *_indented(lines), "}"]
 
 
-def _launch(parameters: list[Value]) -> list[str]:
+def _launch(parameters: list[Value], is_debugged: bool) -> list[str]:
     """Threads take chunks of the grid; they are OpenMP's, which PyTorch's kernels use too."""
     lines = [
         "static void launch(const int64_t x, const int64_t y, const int64_t z, const uint64_t *arguments) {"
@@ -142,11 +145,14 @@ def _launch(parameters: list[Value]) -> list[str]:
             type = IN_MEMORY[each.type.element]
         lines += [f"{type} {each.code}; memcpy(&{each.code}, arguments + {place}, sizeof {each.code});"]
     arguments = ", ".join(each.code for each in parameters)
-    return [
-        *lines,
+    each_program = [
         f"const int64_t count = x * y * z, chunk = count / {_CHUNKS} > 0 ? count / {_CHUNKS} : 1;",
         "#pragma omp parallel for schedule(dynamic, chunk) if (count > 1)",
         "for (int64_t i = 0; i < count; i++)",
+    ]
+    return [
+        *lines,
+        *(["const int64_t i = debugger.program;"] if is_debugged else each_program),
         "program((int)(i % x), (int)(i / x % y), (int)(i / (x * y)), (int)x, (int)y, (int)z"
         f"{', ' if arguments else ''}{arguments});",
         "}",

@@ -12,6 +12,7 @@ import torch
 
 from isthmus_triton import build, kernel
 from isthmus_triton.analysis import Sharing
+from isthmus_triton.debug.launch import Debugger
 
 # Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
 _FORMATS = {
@@ -33,6 +34,7 @@ class Program:
 
     Attributes:
         run: takes the bytes of a call.
+        address: of that function.
         run_and_free: the address of the function that takes those in memory of ``malloc``.
     """
 
@@ -42,6 +44,7 @@ class Program:
             file.flush()
             self._library = ctypes.CDLL(file.name)
         self.run = self._library.run
+        self.address = ctypes.cast(self.run, ctypes.c_void_p).value or 0
         self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
         self.run_and_free = ctypes.cast(self._library.run_and_free, ctypes.c_void_p).value or 0
 
@@ -68,6 +71,7 @@ class Launcher:
     def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
         self._is_in_job = is_in_job
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
+        self._debugger: Debugger | None = None
         names = list(source.signature)
         constants = {
             key if isinstance(key, tuple) else (names.index(key),) for key in getattr(source, "constants", {})
@@ -75,6 +79,9 @@ class Launcher:
         self._parameters = list(_parameters(source.signature.values(), constants))
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[Sharing, Program] = {}
+        if metadata.debug:
+            of = [names[path[0]] + "".join(f"[{each}]" for each in path[1:]) for path, _ in self._parameters]
+            self._debugger = Debugger(metadata.name, metadata.ttir, of)
 
     def __call__(
         self, x: int, y: int, z: int, stream: int, program: Program, packed: Any, launch_metadata: Any, enter: Any,
@@ -95,20 +102,43 @@ class Launcher:
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
-            sharing = _sharing(tensors)
-            if sharing is not Sharing.NOTHING:
-                program = self._variant(sharing)
             call = self._struct.pack(x, y, z, *values)
-            devices = {each.device for each in tensors}
-            if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-                program.enqueue(call, _stream(tensors[0].device))
+            if self._debugger is None:
+                self._run(program, call, tensors, addresses)
             else:
-                for device in devices:
-                    if device.type != "cpu":
-                        _stream(device).synchronize()
-                program.run(call)
+                self._debug(self._debugger, program, call, (x, y, z), arguments)
         if exit is not None:
             exit(launch_metadata)
+
+    def _run(self, program: Program, call: bytes, tensors: list[torch.Tensor], addresses: int) -> None:
+        sharing = _sharing(tensors)
+        if sharing is not Sharing.NOTHING:
+            program = self._variant(sharing)
+        devices = {each.device for each in tensors}
+        if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
+            program.enqueue(call, _stream(tensors[0].device))
+            return
+        for device in devices:
+            if device.type != "cpu":
+                _stream(device).synchronize()
+        program.run(call)
+
+    def _debug(
+        self, debugger: Debugger, program: Program, call: bytes, grid: tuple[int, int, int], arguments: Any
+    ) -> None:
+        """Run with checks, at once, when all earlier work of the tensors' devices is done."""
+        tensors: dict[int, tuple[int, torch.Tensor]] = {}
+        for place, (path, form) in enumerate(self._parameters):
+            value, found = arguments, list[torch.Tensor]()
+            for index in path:
+                value = value[index]
+            address = self._address(value, found, path[0]) if form == "P" else 0
+            if found:
+                tensors[place] = (address, found[0])
+        for device in {each.device for _, each in tensors.values() if not each.is_cpu}:
+            _stream(device)  # refuses captures
+            torch.get_device_module(device).synchronize(device)
+        debugger.run(program.address, call, grid, tensors)
 
     def _address(self, value: Any, tensors: list[torch.Tensor], place: int) -> int:
         """Where the CPU finds a tensor's first element; notes the tensor."""

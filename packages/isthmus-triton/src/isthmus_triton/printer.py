@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from isthmus_triton.analysis import SHAPES, Analysis, Sharing, loop_order, operands_within, reached
+from isthmus_triton.debug.printing import Checks
 from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
 from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, reshaped
 from isthmus_triton.refusals import refuse
@@ -20,15 +21,18 @@ class Printer:
     Args:
         body: of the kernel.
         sharing: of its tensors.
+        is_debugged: its accesses are checked.
 
     Attributes:
         lines: printed so far.
         helpers: functions of C that the program calls, by name.
         body: the kernel's.
+        checks: of a kernel that is debugged.
     """
 
-    def __init__(self, body: Block, sharing: Sharing) -> None:
+    def __init__(self, body: Block, sharing: Sharing, is_debugged: bool = False) -> None:
         self.body = body
+        self.checks = Checks(body) if is_debugged else None
         self.lines: list[str] = []
         self.helpers: dict[str, str] = {}
         self._analysis = Analysis(body, sharing)
@@ -85,6 +89,7 @@ class Printer:
         if self._nest is None:
             self._nest = Nest(shape, loop_order(shape, loads + ([] if store is None else [store])))
         self._nest.loads += loads
+        self._nest.is_parallel &= self.checks is None
         return self._nest
 
     def _can_join(
@@ -150,7 +155,7 @@ class Printer:
         code = (
             self.load(operation, codes)
             if operation.name == "tt.load"
-            else expression(operation, codes, value)
+            else self._expression(operation, codes, value)
         )
         return self._declare(nest, max([each.depth for each in operands], default=0), value.type, code)
 
@@ -178,15 +183,22 @@ class Printer:
         at = linear(type.shape or (), index)
         return Index(f"{name}[{at.code}]", at.depth)
 
+    def _expression(self, operation: Operation, operands: list[str], value: Value) -> str:
+        checked = self.checks and self.checks.arithmetic(operation, operands, value)
+        return checked or expression(operation, operands, value)
+
     def load(self, operation: Operation, operands: list[str]) -> str:
         """The expression of a load: pointer, mask, other."""
         type = operation.result.type
         if "boundaryCheck" in operation.text:
             refuse("a load through a block pointer")
         pointer, *rest = operands
-        code = f"{FROM_MEMORY.get(type.element, '')}(*{pointer})"
         if type.is_pointer:
-            code = f"({c_type(type)})*(void **){pointer}"
+            pointer = f"(void **){pointer}"
+        if self.checks:
+            pointer = self.checks.load(operation, pointer)
+        code = f"({c_type(type)})*{pointer}" if type.is_pointer else f"(*{pointer})"
+        code = FROM_MEMORY.get(type.element, "") + code
         if not rest:
             return code
         return f"({rest[0]} ? {code} : {rest[1] if len(rest) > 1 else '0'})"
@@ -256,7 +268,7 @@ class Printer:
             case "tt.get_num_programs":
                 code = f"grid_{operation.head.strip()}"
             case _:
-                code = expression(operation, operands, value)
+                code = self._expression(operation, operands, value)
         value.code = self.name("s")
         self.write(declaration(value.type, value.code, code))
 
