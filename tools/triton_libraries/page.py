@@ -25,8 +25,8 @@ def page(found: Mapping[Library, list[Row]]) -> str:
         "# Libraries of Triton kernels",
         f"Made by `make triton-libraries MIRRORS=path`: the libraries' own tests, unmodified, under `isthmus run` on "
         f"the host chip, whose kernels isthmus-triton compiles: {revisions}. Of the tests of each function, the "
-        f"first and {samples} are run. Share: passed, of the tests that are neither skipped nor have one of the named "
-        "reasons.",
+        f"first and {samples} are run. Share: passed, of the tests that are neither skipped nor have one of the "
+        "named reasons.",
         *tables(rows, REASONS, lambda file: file.partition("/")[0]),
     ]
     return "\n\n".join(parts) + "\n"
