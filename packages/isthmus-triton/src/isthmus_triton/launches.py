@@ -72,22 +72,37 @@ class Launcher:
         self._is_in_job = is_in_job
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
         self._debugger: Debugger | None = None
-        names = list(source.signature)
+        self._names = list(source.signature)
         constants = {
-            key if isinstance(key, tuple) else (names.index(key),) for key in getattr(source, "constants", {})
+            key if isinstance(key, tuple) else (self._names.index(key),)
+            for key in getattr(source, "constants", {})
         }
         self._parameters = list(_parameters(source.signature.values(), constants))
+        places = (
+            [at for at, each in enumerate(source.fn.params) if not each.is_constexpr]
+            if hasattr(source, "fn")
+            else []
+        )
+        self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[Sharing, Program] = {}
         if metadata.debug:
-            of = [names[path[0]] + "".join(f"[{each}]" for each in path[1:]) for path, _ in self._parameters]
-            self._debugger = Debugger(metadata.name, metadata.ttir, of)
+            names = (
+                self._names[path[0]] + "".join(f"[{each}]" for each in path[1:])
+                for path, _ in self._parameters
+            )
+            self._debugger = Debugger(metadata.name, metadata.ttir, list(names))
 
     def __call__(
         self, x: int, y: int, z: int, stream: int, program: Program, packed: Any, launch_metadata: Any, enter: Any,
         exit: Any, *arguments: Any,
     ) -> None:  # fmt: skip
         """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
+        if len(arguments) == len(self._without_constants) < len(self._names):  # FlagGems passes no constants
+            places = self._without_constants
+            arguments = tuple(
+                arguments[places[at]] if at in places else None for at in range(len(self._names))
+            )
         values: list[int] = []
         tensors: list[torch.Tensor] = []
         addresses = 0
