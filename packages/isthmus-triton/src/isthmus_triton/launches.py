@@ -115,6 +115,8 @@ class Launcher:
             if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
                 program.enqueue(call, _stream(tensors[0].device))
             else:
+                if addresses > len(tensors):
+                    devices |= _accelerators()  # whose memory an address without a tensor may be
                 for device in devices:
                     if device.type != "cpu":
                         _stream(device).synchronize()
@@ -161,6 +163,13 @@ def _parameters(
             raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
         else:
             yield at, "P" if type.startswith("*") else _FORMATS[type]
+
+
+def _accelerators() -> set[torch.device]:
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
 
 
 def _is_in_host_call() -> bool:
