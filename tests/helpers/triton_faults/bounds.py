@@ -167,7 +167,7 @@ def transposed_load_kernel(x, out, rows, columns, row_stride, column_stride, BLO
 def copy_of_a_view_with_strides_in_the_wrong_order(wrong):
     x = torch.randn(20, 60)[:, ::2]
     strides = x.stride()[::-1] if wrong else x.stride()
-    transposed_load_kernel[(20,)](x, torch.empty(20, 30), 20, 30, strides[0] * (4 if wrong else 1), strides[1], 32, debug=True)
+    transposed_load_kernel[(20,)](x, torch.empty(20, 30), 20, 30, *strides, 32, debug=True)
 
 
 @triton.jit
@@ -312,7 +312,9 @@ def cache_kernel(cache, table, out, length, LAST: tl.constexpr, PAGE: tl.constex
 @fault(cache_kernel, BOUNDS, OTHER)
 def paged_cache_with_a_position_too_many(wrong):
     table = torch.tensor([3, 0, 5])
-    cache_kernel[(1,)](torch.randn(6, 8, 16), table, torch.empty(16), 24, 1 if wrong else 0, 8, 16, debug=True)
+    cache_kernel[(1,)](
+        torch.randn(6, 8, 16), table, torch.empty(16), 24, 1 if wrong else 0, 8, 16, debug=True
+    )
 
 
 @triton.jit
@@ -399,7 +401,9 @@ def convolution_kernel(x, weight, out, n, TAPS: tl.constexpr, CAUSAL: tl.constex
 
 @fault(convolution_kernel, BOUNDS, OTHER)
 def causal_convolution_without_its_left_border(wrong):
-    convolution_kernel[(3,)](torch.randn(90), torch.randn(4), torch.empty(90), 90, 4, not wrong, 32, debug=True)
+    convolution_kernel[(3,)](
+        torch.randn(90), torch.randn(4), torch.empty(90), 90, 4, not wrong, 32, debug=True
+    )
 
 
 @triton.jit

@@ -46,15 +46,16 @@ def layer_norm_backward_kernel(
         value += tl.load(partial + group * columns + at, mask=mask)  # FAULT
     tl.store(partial + group * columns + at, value, mask=mask)  # FAULT
     tl.debug_barrier()
-    if LOCK:
-        if RELEASE:
-            tl.atomic_xchg(locks + group, 0)
+    if LOCK and RELEASE:
+        tl.atomic_xchg(locks + group, 0)
 
 
 def _layer_norm(lock, release):
     x, gradient, partial = torch.randn(37, 50), torch.randn(37, 50), torch.empty(4, 50)
     locks, counts = torch.zeros(4, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
-    layer_norm_backward_kernel[(37,)](x, gradient, partial, locks, counts, 50, 4, lock, release, 64, debug=True)
+    layer_norm_backward_kernel[(37,)](
+        x, gradient, partial, locks, counts, 50, 4, lock, release, 64, debug=True
+    )
 
 
 @fault(layer_norm_backward_kernel, RACE)
@@ -117,7 +118,9 @@ def early_release_kernel(x, out, lock, EARLY: tl.constexpr):
 
 @fault(early_release_kernel, RACE)
 def lock_is_released_before_the_store(wrong):
-    early_release_kernel[(9,)](torch.randn(9), torch.zeros(1), torch.zeros(1, dtype=torch.int32), wrong, debug=True)
+    early_release_kernel[(9,)](
+        torch.randn(9), torch.zeros(1), torch.zeros(1, dtype=torch.int32), wrong, debug=True
+    )
 
 
 @triton.jit
@@ -155,7 +158,9 @@ def last_block_kernel(x, partial, out, counter, n, COUNTED: tl.constexpr, BLOCK:
 @fault(last_block_kernel, RACE)
 def partial_sums_are_added_before_all_are_there(wrong):
     counter = torch.zeros(1, dtype=torch.int32)
-    last_block_kernel[(12,)](torch.randn(12 * 16), torch.zeros(12), torch.empty(1), counter, 12, not wrong, 16, debug=True)
+    last_block_kernel[(12,)](
+        torch.randn(12 * 16), torch.zeros(12), torch.empty(1), counter, 12, not wrong, 16, debug=True
+    )
 
 
 @triton.jit
@@ -261,7 +266,9 @@ def embedding_gradient_of_repeated_tokens(wrong):
 
 
 @triton.jit
-def attention_backward_kernel(q, k, dq, length, ATOMIC: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+def attention_backward_kernel(
+    q, k, dq, length, ATOMIC: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
+):
     start = tl.program_id(0) * BLOCK
     at = tl.arange(0, WIDTH)[None, :]
     keys = tl.load(k + (start + tl.arange(0, BLOCK))[:, None] * WIDTH + at)
@@ -284,7 +291,9 @@ def attention_gradient_of_queries_by_blocks_of_keys(wrong):
 @triton.jit
 def split_k_kernel(a, b, c, K, ATOMIC: tl.constexpr, BLOCK: tl.constexpr):
     at, inner = tl.arange(0, BLOCK), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    part = tl.dot(tl.load(a + at[:, None] * K + inner[None, :]), tl.load(b + inner[:, None] * BLOCK + at[None, :]))
+    part = tl.dot(
+        tl.load(a + at[:, None] * K + inner[None, :]), tl.load(b + inner[:, None] * BLOCK + at[None, :])
+    )
     place = c + at[:, None] * BLOCK + at[None, :]
     if ATOMIC:
         tl.atomic_add(place, part)
@@ -338,4 +347,6 @@ def flag_kernel(x, out, flag, n, VISIBLE: tl.constexpr):
 
 @fault(flag_kernel, RACE)
 def flag_is_set_without_release(wrong):
-    flag_kernel[(5,)](torch.zeros(1), torch.zeros(5), torch.zeros(1, dtype=torch.int32), 5, not wrong, debug=True)
+    flag_kernel[(5,)](
+        torch.zeros(1), torch.zeros(5), torch.zeros(1, dtype=torch.int32), 5, not wrong, debug=True
+    )

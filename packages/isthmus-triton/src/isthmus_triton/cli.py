@@ -13,7 +13,9 @@ def main(arguments: list[str]) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="isthmus triton", description="Tools for Triton kernels.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    text = "Run each launch of a program compiled, interpreted and by PyTorch, and print the first difference."
+    text = (
+        "Run each launch of a program compiled, interpreted and by PyTorch, and print the first difference."
+    )
     compare = commands.add_parser("compare", help=text, description=text)
     compare.add_argument(
         "target", metavar="FILE[::FUNCTION]",

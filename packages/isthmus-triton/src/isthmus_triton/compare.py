@@ -1,8 +1,8 @@
 """Each launch of a program in three ways: compiled, interpreted by Triton, and by PyTorch.
 
-A kernel is compiled as usual and without fusing its loops. It is interpreted in a process of its own, on copies of its
-arguments. A function in the kernel's module named after it with ``_reference`` takes arguments by their names, before
-the launch, and returns the expected tensors by name.
+A kernel is compiled as usual and without fusing its loops. It is interpreted in a process of its own, on copies of
+its arguments. A function of the kernel's module, named after it with ``_reference``, takes arguments by name, as they
+are before the launch, and returns the expected tensors by name.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ class Difference:
         start = f"  {self.argument}: {self.ways[0]} and {self.ways[1]}: "
         if self.index is None or self.values is None:
             return start + "equal"
+        judged = "close" if self.is_close else "DIFFERENT"
         units = f", at most {self.units} ulp" if self.units else ""
         place = f"{self.argument}[{', '.join(map(str, self.index))}]"
         by = f" by program {self.program}" if self.program else ""
         return (
-            f"{start}{'close' if self.is_close else 'DIFFERENT'}, {self.count} of {self.elements} elements differ{units}; "
+            f"{start}{judged}, {self.count} of {self.elements} elements{units}; "
             f"first {place}{by}: {self.values[0]!r} and {self.values[1]!r}"
         )
 
@@ -103,19 +104,21 @@ class Launch:
     def lines(self) -> list[str]:
         """The report."""
         found = [each.line() for each in self.differences()] or ["  no tensor is changed"]
-        return [f"{self.kernel} ({self.place}), grid {self.grid}", *found, *(f"  {each}" for each in self.notes)]
+        return [
+            f"{self.kernel} ({self.place}), grid {self.grid}",
+            *found,
+            *(f"  {each}" for each in self.notes),
+        ]
 
 
 def difference(name: str, ways: tuple[str, str], one: torch.Tensor, other: torch.Tensor) -> Difference:
     """Compare two tensors of a shape."""
     other = other.to(one.dtype)
-    differs = (one != other) & ~((one != one) & (other != other))
-    is_close = torch.ones_like(differs)
+    differs = ~torch.isclose(one, other, rtol=0, atol=0, equal_nan=True)
+    is_close = ~differs
     if one.is_floating_point():
         relative, absolute = torch.testing._comparison.default_tolerances(one.dtype)
-        is_close = torch.isclose(one.float(), other.float(), relative, absolute, equal_nan=True)
-    else:
-        is_close = ~differs
+        is_close = torch.isclose(one, other, relative, absolute, equal_nan=True)
     chosen = differs if bool(is_close.all()) else ~is_close
     index = tuple(chosen.nonzero()[0].tolist()) if bool(chosen.any()) else None
     units = 0
@@ -153,7 +156,11 @@ class Recorder:
         self.launches: list[Launch] = []
 
     def __call__(
-        self, launcher: launches.Launcher, grid: tuple[int, int, int], program: launches.Program, arguments: Any
+        self,
+        launcher: launches.Launcher,
+        grid: tuple[int, int, int],
+        program: launches.Program,
+        arguments: Any,
     ) -> None:
         """Run a launch on copies."""
         if id(launcher) in self._seen and not self._every:
@@ -163,15 +170,14 @@ class Recorder:
         results = {}
         for way in ("compiled", "unfused"):
             run = copies(before)
-            launcher.run_on(run, grid, program, is_fused=way == "compiled")
+            launcher.rerun(program, grid, run, is_fused=way == "compiled")
             results[way] = _tensors(launcher.names, run)
 
         def writer(name: str, index: tuple[int, ...]) -> tuple[int, int, int] | None:
             run = copies(before)
-            tensor = _tensors(launcher.names, run)[name]
-            return launcher.writer(run, grid, tensor, index)
+            return launcher.find_writer(grid, run, _tensors(launcher.names, run)[name][index].data_ptr())
 
-        function = launcher.function
+        function: Any = launcher.function
         self.launches.append(
             Launch(
                 function.__name__, function.__module__,
@@ -232,15 +238,7 @@ def _interpret(recorded: list[Launch]) -> None:
     """Run launches in Triton's interpreter, which replaces the language of a whole process."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "asked.pt"), Path(folder, "answered.pt")
-        requests = []
-        for each in recorded:
-            with open(os.devnull, "wb") as nothing:
-                try:
-                    torch.save(each.before, nothing)
-                    requests.append((each.module, each.kernel, each.grid, each.before))
-                except Exception as error:
-                    requests.append(None)
-                    each.notes.append(f"not interpreted: {error}")
+        requests = [(each.module, each.kernel, each.grid, each.before) for each in recorded]
         torch.save((sys.path, requests), asked)
         environment = {**os.environ, "TRITON_INTERPRET": "1", "ISTHMUS_TRITON_DEBUG": "0"}
         command = [sys.executable, "-m", "isthmus_triton.interpret", str(asked), str(answered)]
@@ -253,5 +251,5 @@ def _interpret(recorded: list[Launch]) -> None:
         for each, answer in zip(recorded, torch.load(answered, weights_only=False), strict=True):
             if isinstance(answer, str):
                 each.notes.append(f"not interpreted: {answer}")
-            elif answer is not None:
+            else:
                 each.results["interpreted"] = answer

@@ -27,7 +27,7 @@ def main(asked: str, answered: str) -> None:
     """Read launches from a file, and write their results to another."""
     paths, requests = torch.load(asked, weights_only=False)
     sys.path[:] = paths
-    torch.save([None if each is None else _run(*each) for each in requests], answered)
+    torch.save([_run(*each) for each in requests], answered)
 
 
 if __name__ == "__main__":

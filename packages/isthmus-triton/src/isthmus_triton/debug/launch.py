@@ -91,6 +91,11 @@ class Debugger:
             report = _Report(self._accesses, allocations, arguments, grid)
             raise KernelFault(self._name, [report.fault(each) for each in faults], order)
 
+    def writer(self, address: int, grid: tuple[int, int, int]) -> tuple[int, int, int] | None:
+        """The program that last wrote at an address in the last launch; None if none did."""
+        number = runtime.library().debug_writer(address)
+        return None if number < 0 else place_in(grid, number)
+
     def _allocations(
         self, tensors: dict[int, tuple[int, torch.Tensor]]
     ) -> tuple[list[tuple[int, int, int]], dict[int, Argument]]:
@@ -139,14 +144,14 @@ class _Report:
         """Describe a fault."""
         access, kind = self._accesses[raw.access], _KINDS[raw.kind]
         argument = self._argument(access, raw.allocation)
-        fault = Fault(kind, access.line, self._program(raw.program), count=raw.count)
+        fault = Fault(kind, access.line, place_in(self._grid, raw.program), count=raw.count)
         if argument is not None:
             fault.argument = argument.name
             fault.index = (raw.address - argument.address) // argument.width
         if raw.other_access != _NONE:
             fault.other_line = self._accesses[raw.other_access].line
         if raw.other_program != _NONE:
-            fault.other_program = self._program(raw.other_program)
+            fault.other_program = place_in(self._grid, raw.other_program)
         fault.text = self._text(raw, access, argument, fault)
         return fault
 
@@ -155,10 +160,6 @@ class _Report:
         places = sorted(self._arguments, key=lambda place: place not in (access.parameters or ()))
         found = (self._arguments[each] for each in places)
         return next((each for each in found if each.allocation == allocation), None)
-
-    def _program(self, number: int) -> tuple[int, int, int]:
-        x, y, _ = self._grid
-        return number % x, number // x % y, number // (x * y)
 
     def _text(self, raw: runtime.RawFault, access: Access, argument: Argument | None, fault: Fault) -> str:
         element = f"{fault.argument}[{fault.index}]" if argument else "memory of no argument"
@@ -198,3 +199,9 @@ class _Report:
             f"{-(-distance // argument.width) if below else distance // argument.width + 1} elements {place} "
             f"of {argument.name} ({shape}, {str(argument.tensor.dtype).removeprefix('torch.')})"
         )
+
+
+def place_in(grid: tuple[int, int, int], number: int) -> tuple[int, int, int]:
+    """The id of a program by its number."""
+    x, y, _ = grid
+    return number % x, number // x % y, number // (x * y)
