@@ -18,7 +18,7 @@ class Case:
     """A planted fault.
 
     Attributes:
-        kinds: of the report; any of them is right.
+        kinds: of the report; any of them is right. None: no access shows the fault, only a wrong result.
         launch: with the fault, or without.
         lines: ``file:line`` that may be named.
     """

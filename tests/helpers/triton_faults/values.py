@@ -145,7 +145,7 @@ def half_sum_kernel(x, out, rows, columns, WIDE: tl.constexpr, BLOCK: tl.constex
     tl.store(out + at, total, mask=at < columns)
 
 
-@fault(half_sum_kernel, "precision")
+@fault(half_sum_kernel)
 def column_sum_accumulates_in_float16(wrong):
     x = torch.rand(4000, 30).half()
     half_sum_kernel[(1,)](x, torch.empty(30), 4000, 30, not wrong, 32, debug=True)
@@ -162,7 +162,7 @@ def half_product_kernel(a, b, c, K, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(c + at[:, None] * BLOCK + at[None, :], total)
 
 
-@fault(half_product_kernel, "precision")
+@fault(half_product_kernel)
 def product_accumulates_in_bfloat16(wrong):
     a, b = torch.rand(16, 512).bfloat16(), torch.rand(512, 16).bfloat16()
     half_product_kernel[(1,)](a, b, torch.empty(16, 16), 512, not wrong, 16, debug=True)
@@ -177,7 +177,7 @@ def byte_sum_kernel(x, out, rows, columns, WIDE: tl.constexpr, BLOCK: tl.constex
     tl.store(out + at, total, mask=at < columns)
 
 
-@fault(byte_sum_kernel, "precision")
+@fault(byte_sum_kernel)
 def column_sum_overflows_int8(wrong):
     x = torch.full((50, 30), 100, dtype=torch.int8)
     byte_sum_kernel[(1,)](x, torch.empty(30, dtype=torch.int32), 50, 30, not wrong, 32, debug=True)

@@ -21,15 +21,20 @@ _FUNCTIONS = (
 _LARGEST = 1 << 28  # bytes; larger tensors may be addresses without memory
 
 
-def mark_fresh_memory() -> None:
-    """Replace the functions that return uninitialised tensors, until the process ends."""
+def mark_fresh_memory() -> Callable[[], None]:
+    """Replace the functions that return uninitialised tensors; return a function that puts them back."""
     from torch.utils import _device
 
     _device._device_constructors()  # caches the functions by identity, for torch.set_default_device
-    for owner, name in _FUNCTIONS:
-        function = getattr(owner, name)
-        if not hasattr(function, "__wrapped__"):
-            setattr(owner, name, _marking(function))
+    originals = [getattr(owner, name) for owner, name in _FUNCTIONS]
+    for (owner, name), function in zip(_FUNCTIONS, originals, strict=True):
+        setattr(owner, name, _marking(function))
+
+    def undo() -> None:
+        for (owner, name), function in zip(_FUNCTIONS, originals, strict=True):
+            setattr(owner, name, function)
+
+    return undo
 
 
 def _marking(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
