@@ -99,7 +99,7 @@ class Launcher:
         for path, form in self._parameters:
             value: Any = arguments
             for index in path:
-                value = value[index]
+                value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
             if form == "P":
                 value = self._address(value, tensors, path[0])
                 addresses += value != 0
@@ -160,7 +160,7 @@ def _parameters(
         elif type == "constexpr" or at in constants:
             continue
         elif type.startswith("tensordesc"):
-            raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
+            yield from _parameters(_part_types(type), constants, at)
         else:
             yield at, "P" if type.startswith("*") else _FORMATS[type]
 
@@ -170,6 +170,20 @@ def _accelerators() -> set[torch.device]:
 
     device = torch.accelerator.current_accelerator(check_available=True)
     return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
+
+
+def _part_types(type: str) -> list[str]:
+    """What a kernel takes for ``tensordesc<fp32[8, 16]>``: see _parts."""
+    element, _, shape = type[len("tensordesc<") :].partition("[")
+    rank = shape.partition("]")[0].count(",") + 1
+    return [f"*{element}", *["i64"] * (2 * rank), "i1", "i1", *["i32"] * rank, *["i64"] * rank]
+
+
+def _parts(descriptor: Any) -> list[Any]:
+    """Tensor, shape, strides, whether elements outside are NaN, whether they round to TF32; shape, strides again."""
+    places = [*descriptor.shape, *descriptor.strides]
+    rounds = getattr(descriptor, "round_f32_to_tf32", False)
+    return [descriptor.base, *places, descriptor.padding == "nan", rounds, *places]
 
 
 def _is_in_host_call() -> bool:
