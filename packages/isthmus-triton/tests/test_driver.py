@@ -53,6 +53,20 @@ def test_a_number_may_come_in_any_width():
 
 
 @triton.jit
+def fill_kernel(x, BLOCK: tl.constexpr, value):
+    tl.store(x + tl.arange(0, BLOCK), value)
+
+
+def test_a_compiled_kernel_takes_its_arguments_without_constants():
+    x = torch.zeros(8)
+    kernel = fill_kernel[(1,)](x, 8, 2)
+    kernel[(1, 1, 1)](x, 3)
+    assert x.tolist() == [3.0] * 8
+    kernel[(1, 1, 1)](x, 8, 4)
+    assert x.tolist() == [4.0] * 8
+
+
+@triton.jit
 def rows_kernel(x, out, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)

@@ -68,11 +68,18 @@ class Launcher:
     def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
         self._is_in_job = is_in_job
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
-        names = list(source.signature)
+        self._names = list(source.signature)
         constants = {
-            key if isinstance(key, tuple) else (names.index(key),) for key in getattr(source, "constants", {})
+            key if isinstance(key, tuple) else (self._names.index(key),)
+            for key in getattr(source, "constants", {})
         }
         self._parameters = list(_parameters(source.signature.values(), constants))
+        places = (
+            [at for at, each in enumerate(source.fn.params) if not each.is_constexpr]
+            if hasattr(source, "fn")
+            else []
+        )
+        self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[Sharing, Program] = {}
 
@@ -81,6 +88,11 @@ class Launcher:
         exit: Any, *arguments: Any,
     ) -> None:  # fmt: skip
         """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
+        if len(arguments) == len(self._without_constants) < len(self._names):  # FlagGems passes no constants
+            places = self._without_constants
+            arguments = tuple(
+                arguments[places[at]] if at in places else None for at in range(len(self._names))
+            )
         values: list[int] = []
         tensors: list[torch.Tensor] = []
         addresses = 0
