@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from isthmus_triton import build, kernel
+from isthmus_triton import build, kernel, npu
 from isthmus_triton.analysis import Sharing
 
 # Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
@@ -134,6 +134,8 @@ class Launcher:
         if not tensor.numel():
             return 0
         tensors.append(tensor)
+        if tensor.device.type == "npu":
+            return tensor.data_ptr()
         if not tensor.is_cpu:
             from isthmus import _C
 
@@ -199,7 +201,10 @@ def _stream(device: torch.device) -> Any:
     Raises:
         RuntimeError: it is captured.
     """
-    stream = torch.get_device_module(device).current_stream(device)
+    if device.type == "npu":
+        stream: Any = npu.current_stream(device)
+    else:
+        stream = torch.get_device_module(device).current_stream(device)
     if stream.is_capturing():
         raise RuntimeError("a Triton kernel cannot be captured in a graph of this chip")
     return stream
