@@ -54,8 +54,8 @@ class Backend(BaseBackend):  # type: ignore[misc]
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Whether the target is a CPU, or the GPU for which a job was written and that the CPU stands for."""
-        return target.backend == "cpu" or (target.backend == "cuda" and Driver.is_active())
+        """Whether the target is a CPU, the host chip, or the GPU for which a job was written and that it stands for."""
+        return target.backend == "cpu" or (target.backend in ("chip", "cuda") and Driver.is_active())
 
     def hash(self) -> str:
         """A digest of what compiled kernels depend on."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from isthmus import options
 from isthmus.chip.compile import package
 from isthmus.chip.device import is_host_addressable
 from isthmus_common.patches import Scope
@@ -57,12 +58,21 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
             from isthmus.chip.compile import backend
 
             return backend.compile_graph(model_, inputs_)
-        from isthmus.chip.compile import host_inductor
-
         patches = {**self.config, **(config_patches or {})}
-        return host_inductor.compile_graph(model_, inputs_, config_patches=patches, region=self.name)
+        return _compiler()(model_, inputs_, config_patches=patches, region=self.name)
 
     return compile_graph
+
+
+def _compiler() -> Callable[..., Any]:
+    """The compiler that ISTHMUS_COMPILE_CODEGEN names."""
+    if options.text("compile_codegen") == "triton":
+        from isthmus.chip.compile import triton_inductor
+
+        return triton_inductor.compile_graph
+    from isthmus.chip.compile import host_inductor
+
+    return host_inductor.compile_graph
 
 
 def _export_as_cpu() -> None:

@@ -32,6 +32,11 @@ def isthmus(model: GraphModule, inputs: Sequence[Any], **settings: Any) -> Calla
     return compile_graph(model, inputs, **settings)
 
 
+def get_raw_stream(device: int) -> int:
+    """Identity of the device's current stream."""
+    return chip.current_stream(device).stream_id
+
+
 class ChipInterface(DeviceInterface):
     """``torch.chip`` in the form of a Dynamo device interface."""
 
@@ -71,10 +76,7 @@ class ChipInterface(DeviceInterface):
     get_device_properties: Any = staticmethod(chip.get_device_properties)
     memory_allocated: Any = staticmethod(chip.memory_allocated)
 
-    @staticmethod
-    def get_raw_stream(device_idx: int) -> int:
-        """Identity of the device's current stream."""
-        return chip.current_stream(device_idx).stream_id
+    get_raw_stream = staticmethod(get_raw_stream)
 
     @staticmethod
     def get_compute_capability(device: torch.types.Device = None) -> int:

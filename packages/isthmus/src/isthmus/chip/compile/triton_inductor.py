@@ -1,0 +1,102 @@
+"""Inductor for a chip that has a Triton backend: the graph stays on the chip, and its kernels are written in Triton.
+
+Importing this imports Inductor, and tells it what the device can do.
+"""
+
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+import torch
+from torch._dynamo.device_interface import register_interface_for_device
+from torch._inductor import utils
+from torch._inductor.codegen.common import (
+    DeviceOpOverrides,
+    register_backend_for_device,
+    register_device_op_overrides,
+)
+from torch._inductor.codegen.triton import TritonScheduling
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.runtime.benchmarking import register_benchmarker
+from torch.fx import GraphModule
+from torch.utils import _triton
+
+from isthmus import chip
+from isthmus.chip.compile import tracing
+from isthmus.chip.compile.dynamo_device import ChipInterface
+
+CHIP = "chip"
+# A kernel is compiled for one size of blocks, unless the caller asks for more (mode="max-autotune").
+_OPTIONS = {"triton.autotune_pointwise": False}
+
+
+def compile_graph(
+    model: GraphModule, inputs: list[Any], *, config_patches: dict[str, Any] | None, region: str | None
+) -> Callable[..., Any]:
+    """Return the result of Inductor's ``compile_fx`` for a graph that has tensors on the chip.
+
+    Args:
+        model: as Dynamo hands it to a backend.
+        inputs: example inputs.
+        config_patches: Inductor's options for this graph.
+        region: name of the compiled region.
+    """
+    register()
+    tracing.trace_composites_as_cpu()
+    patches = {**_OPTIONS, **(config_patches or {}), "triton.cudagraphs": False}
+    compiled: Any = compile_fx(model, inputs, config_patches=patches, compile_region_name=region)
+    return cast(Callable[..., Any], compiled)
+
+
+@functools.cache
+def register() -> None:
+    """Make the chip one of Inductor's devices with Triton; once in a process."""
+    if CHIP not in utils.GPU_TYPES:
+        utils.GPU_TYPES.append(CHIP)
+        utils.get_gpu_type.cache_clear()
+    # Inductor asks for the device's interface by its name with "hip" replaced by "cuda".
+    register_interface_for_device(CHIP.replace("hip", "cuda"), ChipInterface)
+    register_device_op_overrides(CHIP, _Calls())
+    register_backend_for_device(CHIP, TritonScheduling, PythonWrapperCodegen)
+    register_benchmarker(CHIP, _benchmark, override=True)
+    _answer_has_triton()
+
+
+class _Calls(DeviceOpOverrides):
+    """The calls of the runtime in generated code."""
+
+    def import_get_raw_stream_as(self, name: str) -> str:
+        return f"from isthmus.chip.compile.dynamo_device import get_raw_stream as {name}"
+
+    def set_device(self, device_idx: int) -> str:
+        return f"torch.chip.set_device({device_idx})"
+
+    def synchronize(self) -> str:
+        return "torch.chip.synchronize()"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"torch.chip.device({device_idx})"
+
+    def current_stream(self) -> str:
+        return "torch.chip.current_stream()"
+
+
+def _benchmark(benchmarker: Any, function: Callable[[], Any], *, warmup: int, rep: int, **_: Any) -> float:
+    """Milliseconds of a call, whose kernels may run later."""
+
+    def call() -> None:
+        function()
+        chip.synchronize()
+
+    return cast(float, benchmarker.benchmark_cpu(call, warmup=warmup, rep=rep))
+
+
+def _answer_has_triton() -> None:
+    """Fill the cache of ``has_triton``, which asks listed devices alone: the device stands for one of them."""
+    _triton.has_triton.cache_clear()
+    interfaces = "torch._dynamo.device_interface.get_interface_for_device"
+    with patch(interfaces, lambda name: SimpleNamespace(is_available=lambda: name == "mtia")):
+        assert _triton.has_triton()
