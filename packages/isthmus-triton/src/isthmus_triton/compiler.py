@@ -12,7 +12,7 @@ from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
 from isthmus_triton import build, kernel
-from isthmus_triton.driver import Driver
+from isthmus_triton.driver import Driver, is_in_job
 from isthmus_triton.refusals import Unsupported
 
 
@@ -54,7 +54,9 @@ class Backend(BaseBackend):  # type: ignore[misc]
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Whether the target is a CPU, the host chip, or the GPU for which a job was written and that it stands for."""
+        """Whether the target is a CPU, the host chip, or in a job the GPU that it stands for."""
+        if target.backend == "cuda" and not is_in_job():
+            return False
         return target.backend == "cpu" or (target.backend in ("chip", "cuda") and Driver.is_active())
 
     def hash(self) -> str:

@@ -71,7 +71,7 @@ class _CPU:
         return 0
 
 
-def _is_in_job() -> bool:
+def is_in_job() -> bool:
     """Whether ``torch.cuda`` stands for the chip: the driver is not active where there is a GPU."""
     import torch
 
@@ -88,7 +88,7 @@ class Driver(DriverBase):  # type: ignore[misc]
         """The launcher of a kernel."""
         from isthmus_triton.launches import Launcher
 
-        return Launcher(source, metadata, _is_in_job())
+        return Launcher(source, metadata, is_in_job())
 
     @staticmethod
     def is_active() -> bool:
@@ -115,7 +115,7 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def get_current_target(self) -> GPUTarget:
         """The CPU; in a job, the GPU that ``torch.cuda`` states, so that libraries choose their kernels for it."""
-        if not _is_in_job():
+        if not is_in_job():
             return GPUTarget("cpu", "native", 1)
         import torch
 

@@ -59,20 +59,17 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
 
             return backend.compile_graph(model_, inputs_)
         patches = {**self.config, **(config_patches or {})}
-        return _compiler()(model_, inputs_, config_patches=patches, region=self.name)
+        return _compiler(model_)(model_, inputs_, config_patches=patches, region=self.name)
 
     return compile_graph
 
 
-def _compiler() -> Callable[..., Any]:
-    """The compiler that ISTHMUS_COMPILE_CODEGEN names."""
-    if options.text("compile_codegen") == "triton":
-        from isthmus.chip.compile import triton_inductor
+def _compiler(model: GraphModule) -> Callable[..., Any]:
+    """The compiler that ISTHMUS_COMPILE_CODEGEN names; Triton's for a graph that launches kernels in Triton."""
+    from isthmus.chip.compile import host_inductor, triton_inductor
 
-        return triton_inductor.compile_graph
-    from isthmus.chip.compile import host_inductor
-
-    return host_inductor.compile_graph
+    wants_triton = options.text("compile_codegen") == "triton" or triton_inductor.launches_triton(model)
+    return triton_inductor.compile_graph if wants_triton else host_inductor.compile_graph
 
 
 def _export_as_cpu() -> None:

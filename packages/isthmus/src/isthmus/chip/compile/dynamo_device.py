@@ -1,7 +1,9 @@
 """The device runtime in Dynamo's interface. Importing this module imports Dynamo."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._C._dynamo.eval_frame import set_eval_frame
@@ -9,6 +11,7 @@ from torch._dynamo import trace_rules
 from torch._dynamo.backends.registry import register_backend
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
 from torch.fx import GraphModule
+from torch.utils import _triton
 
 from isthmus import chip
 from isthmus.opset import library
@@ -22,6 +25,19 @@ def register() -> None:
     register_interface_for_device("chip", ChipInterface)
     for index in range(chip.device_count()):
         register_interface_for_device(f"chip:{index}", ChipInterface)
+    if _triton.has_triton_package():
+        from isthmus.drivers.generators.triton import vendor_backend
+
+        if vendor_backend() is not None:
+            _answer_has_triton()
+
+
+def _answer_has_triton() -> None:
+    """Fill the cache of ``has_triton``, which asks listed devices alone: the chip stands for one of them."""
+    _triton.has_triton.cache_clear()
+    interfaces = "torch._dynamo.device_interface.get_interface_for_device"
+    with patch(interfaces, lambda name: SimpleNamespace(is_available=lambda: name == "mtia")):
+        assert _triton.has_triton()
 
 
 @register_backend

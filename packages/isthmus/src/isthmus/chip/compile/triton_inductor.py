@@ -5,12 +5,14 @@ Importing this imports Inductor, and tells it what the device can do.
 
 import functools
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import patch
 
 import torch
 from torch._dynamo.device_interface import register_interface_for_device
+from torch._higher_order_ops.triton_kernel_wrap import (
+    triton_kernel_wrapper_functional,
+    triton_kernel_wrapper_mutation,
+)
 from torch._inductor import utils
 from torch._inductor.codegen.common import (
     DeviceOpOverrides,
@@ -21,8 +23,9 @@ from torch._inductor.codegen.triton import TritonScheduling
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.runtime.benchmarking import register_benchmarker
+from torch._library.triton import get_triton_kernels_for_op
+from torch._ops import OpOverload
 from torch.fx import GraphModule
-from torch.utils import _triton
 
 from isthmus import chip
 from isthmus.chip.compile import tracing
@@ -51,6 +54,17 @@ def compile_graph(
     return cast(Callable[..., Any], compiled)
 
 
+def launches_triton(model: GraphModule) -> bool:
+    """Whether a graph launches kernels in Triton, by itself or by operators of ``torch.library.triton_op``."""
+    return any(
+        node.target in (triton_kernel_wrapper_functional, triton_kernel_wrapper_mutation)
+        or (isinstance(node.target, OpOverload) and get_triton_kernels_for_op(node.target.name()))
+        for module in model.modules()
+        if isinstance(module, GraphModule)
+        for node in module.graph.nodes
+    )
+
+
 @functools.cache
 def register() -> None:
     """Make the chip one of Inductor's devices with Triton; once in a process."""
@@ -62,7 +76,6 @@ def register() -> None:
     register_device_op_overrides(CHIP, _Calls())
     register_backend_for_device(CHIP, TritonScheduling, PythonWrapperCodegen)
     register_benchmarker(CHIP, _benchmark, override=True)
-    _answer_has_triton()
 
 
 class _Calls(DeviceOpOverrides):
@@ -92,11 +105,3 @@ def _benchmark(benchmarker: Any, function: Callable[[], Any], *, warmup: int, re
         chip.synchronize()
 
     return cast(float, benchmarker.benchmark_cpu(call, warmup=warmup, rep=rep))
-
-
-def _answer_has_triton() -> None:
-    """Fill the cache of ``has_triton``, which asks listed devices alone: the device stands for one of them."""
-    _triton.has_triton.cache_clear()
-    interfaces = "torch._dynamo.device_interface.get_interface_for_device"
-    with patch(interfaces, lambda name: SimpleNamespace(is_available=lambda: name == "mtia")):
-        assert _triton.has_triton()
