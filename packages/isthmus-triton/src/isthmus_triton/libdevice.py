@@ -11,8 +11,8 @@ _OWN = {"exp": "fast_expf", "exp2": "fast_exp2f", "log": "fast_logf", "tanh": "f
 _CALLED = {"absf": "fabs", "fma": "__builtin_fma", "powf": "pow", "rsqrt": "inverse_sqrt"}
 KNOWN = frozenset(
     "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim "
-    "floor fma fmax fmin fmod hypot j0 j1 ldexp lgamma log log10 log1p log2 nearbyint nextafter pow powf remainder rint "
-    "round roundeven rsqrt sin sinh sqrt tan tanh tgamma trunc y0 y1".split()
+    "floor fma fmax fmin fmod hypot j0 j1 ldexp lgamma log log10 log1p log2 nearbyint nextafter pow powf remainder "
+    "rint round roundeven rsqrt sin sinh sqrt tan tanh tgamma trunc y0 y1".split()
 )
 # Others, with their operands; {f} is the suffix of functions of float.
 _FORMS = {

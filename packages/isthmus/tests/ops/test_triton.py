@@ -26,7 +26,9 @@ def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def on_the_chip(request: pytest.FixtureRequest) -> dict[str, str]:
     names = _names(request, test_compiled_for_the_chip)
-    return json.loads(output(CODE + f"triton_cases.report(triton_cases.check, {names})", TRITON_INTERPRET=None))
+    return json.loads(
+        output(CODE + f"triton_cases.report(triton_cases.check, {names})", TRITON_INTERPRET=None)
+    )
 
 
 @pytest.fixture(scope="module")

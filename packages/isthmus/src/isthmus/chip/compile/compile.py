@@ -16,6 +16,7 @@ from isthmus import options
 from isthmus.chip.compile import package
 from isthmus.chip.device import is_host_addressable
 from isthmus_common.patches import Scope
+from isthmus_common.progress import say
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -68,8 +69,12 @@ def _compiler(model: GraphModule) -> Callable[..., Any]:
     """The compiler that ISTHMUS_COMPILE_CODEGEN names; Triton's for a graph that launches kernels in Triton."""
     from isthmus.chip.compile import host_inductor, triton_inductor
 
-    wants_triton = options.text("compile_codegen") == "triton" or triton_inductor.launches_triton(model)
-    return triton_inductor.compile_graph if wants_triton else host_inductor.compile_graph
+    launches = triton_inductor.launches_triton(model)
+    chosen = "triton" if launches else options.text("compile_codegen")
+    if options.switch("trace"):
+        reason = "it launches kernels in Triton" if launches else options.variable("compile_codegen")
+        say(f"torch.compile: a graph of {len(model.graph.nodes)} nodes -> {chosen} ({reason})")
+    return triton_inductor.compile_graph if chosen == "triton" else host_inductor.compile_graph
 
 
 def _export_as_cpu() -> None:

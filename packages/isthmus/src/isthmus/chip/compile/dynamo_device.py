@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from torch.utils import _triton
 
 from isthmus import chip
+from isthmus.chip import torch_version
 from isthmus.opset import library
 
 
@@ -25,15 +26,12 @@ def register() -> None:
     register_interface_for_device("chip", ChipInterface)
     for index in range(chip.device_count()):
         register_interface_for_device(f"chip:{index}", ChipInterface)
-    if _triton.has_triton_package():
-        from isthmus.drivers.generators.triton import vendor_backend
-
-        if vendor_backend() is not None:
-            _answer_has_triton()
+    if torch_version.HAS_TRITON_ASKS_LISTED_DEVICES and ChipInterface.is_triton_capable():
+        _fill_has_triton()
 
 
-def _answer_has_triton() -> None:
-    """Fill the cache of ``has_triton``, which asks listed devices alone: the chip stands for one of them."""
+def _fill_has_triton() -> None:
+    """Fill the cache of ``has_triton``: the chip stands for one of the devices that it asks."""
     _triton.has_triton.cache_clear()
     interfaces = "torch._dynamo.device_interface.get_interface_for_device"
     with patch(interfaces, lambda name: SimpleNamespace(is_available=lambda: name == "mtia")):
@@ -104,3 +102,12 @@ class ChipInterface(DeviceInterface):
     def is_bf16_supported(including_emulation: bool = False) -> bool:
         """Whether bfloat16 works."""
         return chip.is_bf16_supported(including_emulation)
+
+    @staticmethod
+    def is_triton_capable(device: torch.types.Device = None) -> bool:
+        """Whether a Triton backend compiles for the chip."""
+        if not _triton.has_triton_package():
+            return False
+        from isthmus.drivers.generators.triton import vendor_backend
+
+        return vendor_backend() is not None

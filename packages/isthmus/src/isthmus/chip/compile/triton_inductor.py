@@ -4,6 +4,7 @@ Importing this imports Inductor, and tells it what the device can do.
 """
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -46,7 +47,12 @@ def compile_graph(
         inputs: example inputs.
         config_patches: Inductor's options for this graph.
         region: name of the compiled region.
+
+    Raises:
+        RuntimeError: no Triton backend compiles for the chip.
     """
+    if not ChipInterface.is_triton_capable():
+        raise RuntimeError("no Triton backend compiles for this chip: run `pip install isthmus-triton`")
     register()
     tracing.trace_composites_as_cpu()
     patches = {**_OPTIONS, **(config_patches or {}), "triton.cudagraphs": False}
@@ -76,6 +82,7 @@ def register() -> None:
     register_device_op_overrides(CHIP, _Calls())
     register_backend_for_device(CHIP, TritonScheduling, PythonWrapperCodegen)
     register_benchmarker(CHIP, _benchmark, override=True)
+    _leave_products_to_the_chip()
 
 
 class _Calls(DeviceOpOverrides):
@@ -95,6 +102,15 @@ class _Calls(DeviceOpOverrides):
 
     def current_stream(self) -> str:
         return "torch.chip.current_stream()"
+
+
+def _leave_products_to_the_chip() -> None:
+    """Fill the cache of ``is_big_gpu``, which warns that matrix products are not generated on few multiprocessors."""
+    level = utils.log.level
+    utils.log.setLevel(logging.ERROR)
+    for index in range(chip.device_count()):
+        utils.is_big_gpu(torch.device(CHIP, index))
+    utils.log.setLevel(level)
 
 
 def _benchmark(benchmarker: Any, function: Callable[[], Any], *, warmup: int, rep: int, **_: Any) -> float:
