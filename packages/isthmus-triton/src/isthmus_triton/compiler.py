@@ -34,7 +34,7 @@ class Options:
     launch_pdl: bool = False
     default_dot_input_precision: str = "ieee"
     allowed_dot_input_precisions: tuple[str, ...] = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
-    supported_fp8_dtypes: tuple[str, ...] = ()
+    supported_fp8_dtypes: tuple[str, ...] = ("fp8e4nv", "fp8e5", "fp8e4b15", "fp8e4b8", "fp8e5b16")
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     max_num_imprecise_acc_default: int = 0
     extern_libs: tuple[Any, ...] = ()
@@ -83,8 +83,8 @@ class Backend(BaseBackend):  # type: ignore[misc]
         return ()
 
     def get_codegen_implementation(self, options: Options) -> dict[str, Any]:
-        """Products of any size."""
-        return {"min_dot_size": lambda left, right: (1, 1, 1)}
+        """Products of any size; conversions of the one format that TTIR has no type for."""
+        return {"min_dot_size": lambda left, right: (1, 1, 1), "convert_custom_types": _converted}
 
     def get_module_map(self) -> dict[str, ModuleType]:
         """libdevice's functions keep CUDA's names; the printer knows them."""
@@ -100,6 +100,17 @@ class Backend(BaseBackend):  # type: ignore[misc]
         stages["ttir"] = _optimised
         stages["c"] = _printed
         stages["so"] = lambda source, metadata: build.library(source, options.enable_fp_fusion)
+
+
+def _converted(value: Any, to: Any, rounding: Any = None, _semantic: Any = None) -> Any:
+    """A number as, or from, one of the 8 bits of fp8e4b15, which TTIR calls i8."""
+    from triton import language  # which imports this module
+
+    name = f"{'from' if value.dtype.is_fp8e4b15() else 'to'}_e4m3_b15"
+    if name.startswith("to") and not value.dtype.is_fp32():
+        value = _semantic.cast(value, language.float32)
+    symbols = {(value.dtype,): (name, to.scalar)}
+    return language.core.extern_elementwise("", "", [value], symbols, True, _semantic=_semantic)
 
 
 def _optimised(module: Any, metadata: dict[str, Any]) -> Any:

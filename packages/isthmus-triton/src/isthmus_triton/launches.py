@@ -53,11 +53,18 @@ class Launcher:
         self._is_in_job = is_in_job
         self._name = f"triton::{metadata.name}"
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
-        names = list(source.signature)
+        self._names = list(source.signature)
         constants = {
-            key if isinstance(key, tuple) else (names.index(key),) for key in getattr(source, "constants", {})
+            key if isinstance(key, tuple) else (self._names.index(key),)
+            for key in getattr(source, "constants", {})
         }
         self._parameters = list(_parameters(source.signature.values(), constants))
+        places = (
+            [at for at, each in enumerate(source.fn.params) if not each.is_constexpr]
+            if hasattr(source, "fn")
+            else []
+        )
+        self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[Sharing, Program] = {}
 
@@ -66,13 +73,18 @@ class Launcher:
         exit: Any, *arguments: Any,
     ) -> None:  # fmt: skip
         """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
+        if len(arguments) == len(self._without_constants) < len(self._names):  # FlagGems passes no constants
+            places = self._without_constants
+            arguments = tuple(
+                arguments[places[at]] if at in places else None for at in range(len(self._names))
+            )
         values: list[int] = []
         tensors: list[torch.Tensor] = []
         addresses = 0
         for path, form in self._parameters:
             value: Any = arguments
             for index in path:
-                value = value[index]
+                value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
             if form == "P":
                 value = self._address(value, tensors, path[0])
                 addresses += value != 0
@@ -89,6 +101,8 @@ class Launcher:
                 stream = torch.get_device_module(tensors[0].device).current_stream(tensors[0].device)
                 stream.launch_program(self._name, program.address, call, tensors)
             else:
+                if addresses > len(tensors):
+                    devices |= _accelerators()  # whose memory an address without a tensor may be
                 for device in devices:
                     if device.type != "cpu":
                         torch.get_device_module(device).current_stream(device).synchronize()
@@ -132,9 +146,30 @@ def _parameters(
         elif type == "constexpr" or at in constants:
             continue
         elif type.startswith("tensordesc"):
-            raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
+            yield from _parameters(_part_types(type), constants, at)
         else:
             yield at, "P" if type.startswith("*") else _FORMATS[type]
+
+
+def _accelerators() -> set[torch.device]:
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
+
+
+def _part_types(type: str) -> list[str]:
+    """What a kernel takes for ``tensordesc<fp32[8, 16]>``: see _parts."""
+    element, _, shape = type[len("tensordesc<") :].partition("[")
+    rank = shape.partition("]")[0].count(",") + 1
+    return [f"*{element}", *["i64"] * (2 * rank), "i1", "i1", *["i32"] * rank, *["i64"] * rank]
+
+
+def _parts(descriptor: Any) -> list[Any]:
+    """Tensor, shape, strides, whether elements outside are NaN, whether they round to TF32; shape, strides again."""
+    places = [*descriptor.shape, *descriptor.strides]
+    rounds = getattr(descriptor, "round_f32_to_tf32", False)
+    return [descriptor.base, *places, descriptor.padding == "nan", rounds, *places]
 
 
 def _is_in_host_call() -> bool:

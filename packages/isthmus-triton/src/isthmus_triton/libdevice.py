@@ -25,6 +25,8 @@ _FORMS = {
     **dict.fromkeys(("float2int_rz", "double2int_rz"), "to_int32({0})"),
     **dict.fromkeys(("float2int_rd", "double2int_rd"), "to_int32(floor({0}))"),
     **dict.fromkeys(("float2int_ru", "double2int_ru"), "to_int32(ceil({0}))"),
+    "from_e4m3_b15": "e4m3_b15_to_float((uint8_t){0})",
+    "to_e4m3_b15": "(int8_t)float_to_e4m3_b15({0})",
     "float_as_int": "(int32_t)float_bits({0})",
     "int_as_float": "as_float((uint32_t){0})",
     "double_as_longlong": "(int64_t)double_bits({0})",
