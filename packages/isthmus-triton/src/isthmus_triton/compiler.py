@@ -56,10 +56,10 @@ class Backend(BaseBackend):  # type: ignore[misc]
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Whether the target is a CPU, or the GPU for which a job was written and that the CPU stands for."""
-        return target.backend in ("cpu", "npu") or (
-            target.backend == "cuda" and is_in_job() and Driver.is_active()
-        )
+        """Whether the target is a CPU, the host chip, an NPU, or in a job the GPU that the chip stands for."""
+        if target.backend == "cuda" and not is_in_job():
+            return False
+        return target.backend == "cpu" or (target.backend in ("chip", "npu", "cuda") and Driver.is_active())
 
     def hash(self) -> str:
         """A digest of what compiled kernels depend on."""

@@ -22,18 +22,12 @@ _FORMATS = {
 }
 
 
-_libc = ctypes.CDLL(None)
-_libc.malloc.restype = ctypes.c_void_p
-_libc.malloc.argtypes = [ctypes.c_size_t]
-_libc.free.argtypes = [ctypes.c_void_p]
-
-
 class Program:
     """A loaded library.
 
     Attributes:
         run: takes the bytes of a call.
-        run_and_free: the address of the function that takes those in memory of ``malloc``.
+        address: of that function.
     """
 
     def __init__(self, binary: bytes) -> None:
@@ -43,17 +37,7 @@ class Program:
             self._library = ctypes.CDLL(file.name)
         self.run = self._library.run
         self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
-        self.run_and_free = ctypes.cast(self._library.run_and_free, ctypes.c_void_p).value or 0
-
-    def enqueue(self, call: bytes, stream: Any) -> None:
-        """Run once the stream's work is done; its later work waits."""
-        memory = _libc.malloc(len(call))
-        ctypes.memmove(memory, call, len(call))
-        try:
-            stream.launch_host_function(self.run_and_free, memory)
-        except BaseException:
-            _libc.free(memory)
-            raise
+        self.address = ctypes.cast(self.run, ctypes.c_void_p).value or 0
 
 
 class Launcher:
@@ -67,6 +51,7 @@ class Launcher:
 
     def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
         self._is_in_job = is_in_job
+        self._name = f"triton::{metadata.name}"
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
         self._names = list(source.signature)
         constants = {
@@ -113,7 +98,7 @@ class Launcher:
             call = self._struct.pack(x, y, z, *values)
             devices = {each.device for each in tensors}
             if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-                program.enqueue(call, _stream(tensors[0].device))
+                _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
             else:
                 if addresses > len(tensors):
                     devices |= _accelerators()  # whose memory an address without a tensor may be
@@ -196,18 +181,10 @@ def _is_in_host_call() -> bool:
 
 
 def _stream(device: torch.device) -> Any:
-    """The current stream of a chip.
-
-    Raises:
-        RuntimeError: it is captured.
-    """
+    """The current stream of a chip."""
     if device.type == "npu":
-        stream: Any = npu.current_stream(device)
-    else:
-        stream = torch.get_device_module(device).current_stream(device)
-    if stream.is_capturing():
-        raise RuntimeError("a Triton kernel cannot be captured in a graph of this chip")
-    return stream
+        return npu.current_stream(device)
+    return torch.get_device_module(device).current_stream(device)
 
 
 def _sharing(tensors: list[torch.Tensor]) -> Sharing:

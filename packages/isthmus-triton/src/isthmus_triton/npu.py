@@ -9,6 +9,7 @@ import ctypes
 import functools
 import importlib
 import sys
+from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -25,6 +26,12 @@ OPTIONS = frozenset(
     "enable_linearize enable_nd2nz_on_vector enable_select_analysis optimize_epilogue parallel_mode compile_mode "
     "force_simt_only force_simt_template".split()
 )
+
+
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype = ctypes.c_void_p
+_libc.malloc.argtypes = [ctypes.c_size_t]
+_FREE = ctypes.cast(_libc.free, ctypes.c_void_p).value or 0
 
 
 @functools.cache
@@ -46,22 +53,30 @@ class Stream:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def is_capturing(self) -> bool:
-        """Whether its work is recorded in a graph."""
-        import torch
-
-        return bool(torch.npu.is_current_stream_capturing())  # type: ignore[attr-defined]
-
     def synchronize(self) -> None:
         """Wait for its work."""
         self._stream.synchronize()
 
-    def launch_host_function(self, function: int, data: int) -> None:
-        """Call a function of C once the stream's work is done; its later work waits.
+    def launch_program(
+        self, name: str, program: int, arguments: bytes, tensors: Sequence[torch.Tensor]
+    ) -> None:
+        """Call a C function ``void program(const void *arguments)`` once the stream's work is done.
+
+        Args:
+            name: not used.
+            program: its address.
+            arguments: copied.
+            tensors: not used.
 
         Raises:
             RuntimeError: the runtime refuses.
         """
+        memory = _libc.malloc(len(arguments))
+        ctypes.memmove(memory, arguments, len(arguments))
+        self._enqueue(program, memory)
+        self._enqueue(_FREE, memory)
+
+    def _enqueue(self, function: int, data: int) -> None:
         library = runtime()
         assert library is not None
         handle = self._stream.npu_stream  # torch_npu has handed over what it queued
