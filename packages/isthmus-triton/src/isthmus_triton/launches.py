@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from isthmus_triton import build, kernel
+from isthmus_triton import build, kernel, npu
 from isthmus_triton.analysis import Sharing
 from isthmus_triton.debug.faults import KernelFault
 from isthmus_triton.debug.launch import Debugger
@@ -25,12 +25,6 @@ _FORMATS = {
 }
 
 
-_libc = ctypes.CDLL(None)
-_libc.malloc.restype = ctypes.c_void_p
-_libc.malloc.argtypes = [ctypes.c_size_t]
-_libc.free.argtypes = [ctypes.c_void_p]
-
-
 # Called before each launch with the launcher, the grid, the program and the arguments; for comparisons.
 observer: Callable[[Launcher, tuple[int, int, int], Program, Any], None] | None = None
 
@@ -41,7 +35,6 @@ class Program:
     Attributes:
         run: takes the bytes of a call.
         address: of that function.
-        run_and_free: the address of the function that takes those in memory of ``malloc``.
     """
 
     def __init__(self, binary: bytes) -> None:
@@ -50,19 +43,8 @@ class Program:
             file.flush()
             self._library = ctypes.CDLL(file.name)
         self.run = self._library.run
-        self.address = ctypes.cast(self.run, ctypes.c_void_p).value or 0
         self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
-        self.run_and_free = ctypes.cast(self._library.run_and_free, ctypes.c_void_p).value or 0
-
-    def enqueue(self, call: bytes, stream: Any) -> None:
-        """Run once the stream's work is done; its later work waits."""
-        memory = _libc.malloc(len(call))
-        ctypes.memmove(memory, call, len(call))
-        try:
-            stream.launch_host_function(self.run_and_free, memory)
-        except BaseException:
-            _libc.free(memory)
-            raise
+        self.address = ctypes.cast(self.run, ctypes.c_void_p).value or 0
 
 
 class Launcher:
@@ -80,6 +62,7 @@ class Launcher:
 
     def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
         self._is_in_job = is_in_job
+        self._name = f"triton::{metadata.name}"
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
         self._debugger: Debugger | None = None
         self.names = list(source.signature)
@@ -97,14 +80,13 @@ class Launcher:
         self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[Sharing, Program] = {}
-        self._name = metadata.name
         if metadata.debug:
             self._debugger = self._new_debugger()
 
     def _new_debugger(self) -> Debugger:
         paths = (path for path, _ in self._parameters)
         names = [self.names[at] + "".join(f"[{each}]" for each in rest) for at, *rest in paths]
-        return Debugger(self._name, self._ttir, names)
+        return Debugger(self._name.removeprefix("triton::"), self._ttir, names)
 
     def __call__(
         self, x: int, y: int, z: int, stream: int, program: Program, packed: Any, launch_metadata: Any, enter: Any,
@@ -124,7 +106,7 @@ class Launcher:
         for path, form in self._parameters:
             value: Any = arguments
             for index in path:
-                value = value[index]
+                value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
             if form == "P":
                 value = self._address(value, tensors, path[0])
                 addresses += value != 0
@@ -167,7 +149,7 @@ class Launcher:
             program = self._variant(sharing)
         devices = {each.device for each in tensors}
         if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-            program.enqueue(call, _stream(tensors[0].device))
+            _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
             return
         if addresses > len(tensors):
             devices |= _accelerators()  # whose memory an address without a tensor may be
@@ -185,7 +167,7 @@ class Launcher:
         for place, (path, form) in enumerate(self._parameters):
             value, found = arguments, list[torch.Tensor]()
             for index in path:
-                value = value[index]
+                value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
             values.append(self._address(value, found, path[0]) if form == "P" else value)
             if found:
                 pointers[place] = (values[-1], found[0])
@@ -197,7 +179,11 @@ class Launcher:
         """Run with checks, at once, when all earlier work of the tensors' devices is done."""
         pointers, call = self._packed(grid, arguments)
         for device in {each.device for _, each in pointers.values() if not each.is_cpu}:
-            _stream(device)  # refuses captures
+            if device.type == "npu":
+                _stream(device).synchronize()
+                continue
+            if _stream(device).is_capturing():
+                raise RuntimeError("a Triton kernel with debug=True cannot be captured in a graph")
             torch.get_device_module(device).synchronize(device)
         debugger.run(program.address, call, grid, pointers)
 
@@ -211,6 +197,8 @@ class Launcher:
         if not tensor.numel():
             return 0
         tensors.append(tensor)
+        if tensor.device.type == "npu":
+            return tensor.data_ptr()
         if not tensor.is_cpu:
             from isthmus import _C
 
@@ -237,7 +225,7 @@ def _parameters(
         elif type == "constexpr" or at in constants:
             continue
         elif type.startswith("tensordesc"):
-            raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
+            yield from _parameters(_part_types(type), constants, at)
         else:
             yield at, "P" if type.startswith("*") else _FORMATS[type]
 
@@ -249,6 +237,20 @@ def _accelerators() -> set[torch.device]:
     return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
 
 
+def _part_types(type: str) -> list[str]:
+    """What a kernel takes for ``tensordesc<fp32[8, 16]>``: see _parts."""
+    element, _, shape = type[len("tensordesc<") :].partition("[")
+    rank = shape.partition("]")[0].count(",") + 1
+    return [f"*{element}", *["i64"] * (2 * rank), "i1", "i1", *["i32"] * rank, *["i64"] * rank]
+
+
+def _parts(descriptor: Any) -> list[Any]:
+    """Tensor, shape, strides, whether elements outside are NaN, whether they round to TF32; shape, strides again."""
+    places = [*descriptor.shape, *descriptor.strides]
+    rounds = getattr(descriptor, "round_f32_to_tf32", False)
+    return [descriptor.base, *places, descriptor.padding == "nan", rounds, *places]
+
+
 def _is_in_host_call() -> bool:
     """Whether this thread runs compiled code of the CPU, whose tensors are the chip's."""
     from isthmus.chip.compile import host_call
@@ -257,15 +259,10 @@ def _is_in_host_call() -> bool:
 
 
 def _stream(device: torch.device) -> Any:
-    """The current stream of a chip.
-
-    Raises:
-        RuntimeError: it is captured.
-    """
-    stream = torch.get_device_module(device).current_stream(device)
-    if stream.is_capturing():
-        raise RuntimeError("a Triton kernel cannot be captured in a graph of this chip")
-    return stream
+    """The current stream of a chip."""
+    if device.type == "npu":
+        return npu.current_stream(device)
+    return torch.get_device_module(device).current_stream(device)
 
 
 def _sharing(tensors: list[torch.Tensor]) -> Sharing:

@@ -19,19 +19,21 @@ def store(printer: Printer, operation: Operation) -> None:
     to_memory = TO_MEMORY.get(value.type.element, "")
     if not pointer.is_tensor:
         printer.finish_nest()
-        statement = _assignment(printer, operation, pointer.code, f"{to_memory}({value.code})")
+        statement = _assignment(printer, operation, pointer.code, value.code, to_memory)
         printer.write(f"{_guard(mask[0].code if mask else '')}{statement}")
         return
     nest = printer.open(pointer.shape, operation.operands, store=pointer)
     place = printer.element(pointer, nest.index, nest).code
     code = printer.element(_before_rounding(value), nest.index, nest).code
     guard = _guard(printer.element(mask[0], nest.index, nest).code if mask else "")
-    nest.add(f"{guard}{_assignment(printer, operation, place, f'{to_memory}({code})')}")
+    nest.add(f"{guard}{_assignment(printer, operation, place, code, to_memory)}")
     nest.stores.append(pointer)
 
 
-def _assignment(printer: Printer, operation: Operation, place: str, code: str) -> str:
-    return printer.checks.store(operation, place, code) if printer.checks else f"*{place} = {code};"
+def _assignment(printer: Printer, operation: Operation, place: str, code: str, to_memory: str) -> str:
+    if printer.checks:
+        return printer.checks.store(operation, place, code, to_memory)
+    return f"*{place} = {to_memory}({code});"
 
 
 def _guard(mask: str) -> str:

@@ -22,11 +22,13 @@ struct fault {
   uint32_t kind, access, program, other_access, other_program, allocation, in, size;
   uint64_t address, count;
 };
+enum { SUSPECTS = 4 };
 struct worker {
   pthread_cond_t resumed;
   struct worker* next;
   jmp_buf home;
   struct debugger state;
+  struct fault suspects[SUSPECTS];
   const void* spun; /* the last atomic access: address, access, memory, how often */
   uint64_t memory;
   int access, spins;
@@ -83,9 +85,14 @@ static int happens_before(uint32_t node) {
 
 /* ---- Faults */
 
-static struct fault* add_fault(int kind, int access) {
+static struct fault* known_fault(int kind, int access) {
   for (uint32_t i = 0; i < fault_count; i++)
-    if (faults[i].kind == kind && faults[i].access == access) return faults[i].count++, NULL;
+    if (faults[i].kind == kind && faults[i].access == access) return &faults[i];
+  return NULL;
+}
+static struct fault* add_fault(int kind, int access) {
+  struct fault* known = known_fault(kind, access);
+  if (known) return known->count++, NULL;
   if (fault_count == FAULTS) return NULL;
   struct fault* fault = &faults[fault_count++];
   *fault = (struct fault){kind, access, debugger.program, NONE, NONE, NONE, NONE, 0, 0, 1};
@@ -96,6 +103,32 @@ static void add_race(int access, const void* p, int size, uint32_t node, int oth
   if (!fault) return;
   fault->address = (uint64_t)p, fault->size = size, fault->in = fault->allocation = in;
   fault->other_access = other_access, fault->other_program = program_at(node);
+}
+static void add_uninitialised(int access, const void* p, int size, uint32_t in, int is_suspect) {
+  struct fault found = {UNINITIALISED, access, debugger.program, NONE, NONE, in, in, size, (uint64_t)p, 1};
+  struct fault* suspects = running->suspects;
+  if (!is_suspect) {
+    struct fault* fault = add_fault(UNINITIALISED, access);
+    if (fault) *fault = found;
+    return;
+  }
+  for (uint32_t i = 0; i < debugger.suspects; i++)
+    if (suspects[i].access == access) {
+      suspects[i].count++;
+      return;
+    }
+  if (debugger.suspects < SUSPECTS) suspects[debugger.suspects++] = found;
+}
+void debug_report_suspects(void) {
+  for (uint32_t i = 0; i < debugger.suspects; i++) {
+    struct fault* suspect = &running->suspects[i];
+    struct fault* fault = add_fault(UNINITIALISED, suspect->access);
+    if (fault)
+      *fault = *suspect;
+    else if ((fault = known_fault(UNINITIALISED, suspect->access)))
+      fault->count += suspect->count - 1;
+  }
+  debugger.suspects = 0;
 }
 void debug_failed_assertion(int access) { add_fault(ASSERTION, access); }
 
@@ -174,7 +207,7 @@ static int start_next(void) {
     is_started[next = in_order] = 1;
   }
   debugger.program = next;
-  debugger.overflow = 0;
+  debugger.overflow = debugger.suspects = 0;
   debugger.node = new_node(0, 0);
   return 1;
 }
@@ -241,7 +274,7 @@ static void wait_for_others(const void* p, int size, int access) {
   waiting++;
   if (!can_start || !start_thread()) resume(take_waiting());
   while (running != me) pthread_cond_wait(&me->resumed, &mutex);
-  debugger.node = me->state.node, debugger.program = me->state.program, debugger.overflow = me->state.overflow;
+  debugger = me->state;
   if (is_aborted) longjmp(me->home, 1);
 }
 /* Whether this access of the program is the same as the last, of the same memory. */
@@ -300,9 +333,10 @@ void* debug_access(void* p, int size, int kind, int access, const void* value) {
   debugger.allocations[access] = in;
   uint32_t place = in - allocations;
   uint64_t offset = (uint64_t)p - in->start, first = offset >> in->shift, last = (offset + size - 1) >> in->shift;
-  int is_fault = (uint64_t)p % size ? MISALIGNED : kind & READ && is_fresh(p, size) ? UNINITIALISED : 0;
-  struct fault* fault = is_fault ? add_fault(is_fault, access) : NULL;
+  struct fault* fault = (uint64_t)p % size ? add_fault(MISALIGNED, access) : NULL;
   if (fault) fault->address = (uint64_t)p, fault->size = size, fault->in = fault->allocation = place;
+  int is_suspect = kind & FLOAT && !(kind & WRITE), is_unknown = kind & READ && is_fresh(p, size);
+  if (is_unknown) add_uninitialised(access, p, size, place, is_suspect);
   if (size < 1 << in->shift) return p;
   if (kind & ATOMIC) {
     struct cell* cell = in->cells + first;
@@ -322,7 +356,7 @@ void* debug_access(void* p, int size, int kind, int access, const void* value) {
     note(in->cells + i, p, size, kind, access, value);
   }
   if (kind & RELEASE) debugger.node = new_node(debugger.node, 0);
-  return p;
+  return is_unknown && is_suspect ? memset(scratch, 0xff, sizeof scratch) : p;
 }
 
 /* ---- Launches */

@@ -3,7 +3,7 @@
 
 #include "common.h"
 
-enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, UNCHANGED = 32, COMPARED = 64 };
+enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, UNCHANGED = 32, COMPARED = 64, FLOAT = 128 };
 
 /* An element: the last access that wrote it, and two that read it since, from different programs where there are two.
    Each is a node, see debug.c, and the access's number. */
@@ -21,11 +21,19 @@ struct debugger {
   uint32_t node, first_node; /* of the running program; of the launch */
   uint32_t program;
   uint32_t overflow;               /* 1 + number of the last offset that overflowed */
+  uint32_t suspects;               /* uninitialised numbers that were loaded, see debug_use */
   struct allocation** allocations; /* by access: where it was last */
 };
 extern struct debugger debugger;
 void* debug_access(void* p, int size, int kind, int access, const void* value);
 void debug_failed_assertion(int access);
+void debug_report_suspects(void);
+
+/* A number that was not initialised is loaded as NaN, and reported if the program stores a NaN: a kernel may load what
+   it then discards. */
+INLINED void debug_use(double value) {
+  if (debugger.suspects && value != value) debug_report_suspects();
+}
 
 /* Fresh memory holds a signalling NaN in each word, which depends on the address: no copy of it looks fresh. */
 INLINED uint32_t fresh_word(uint64_t address) {
@@ -50,7 +58,7 @@ INLINED void* checked(void* p, int size, int kind, int access, const void* value
     return debug_access(p, size, kind, access, value);
   struct cell* cell = in->cells + (offset >> in->shift);
   uint32_t node = debugger.node, first = debugger.first_node;
-  if (kind == READ) {
+  if (kind & READ) {
     if ((cell->writer >= first && cell->writer != node) || (cell->reader >= first && cell->reader != node) ||
         is_fresh(p, size))
       return debug_access(p, size, kind, access, value);

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus_triton.analysis import walk
-from isthmus_triton.ttir import Block, Operation, Value
+from isthmus_triton.ttir import Block, Function, Operation, Type, Value
 
 # As in c/debug.h.
-READ, WRITE, ATOMIC, ACQUIRE, RELEASE, COMPARED = 1, 2, 4, 8, 16, 64
+READ, WRITE, ATOMIC, ACQUIRE, RELEASE, COMPARED, FLOAT = 1, 2, 4, 8, 16, 64, 128
 _ORDERS = {"acquire": ACQUIRE, "release": RELEASE, "acq_rel": ACQUIRE | RELEASE}
 _OFFSETS = frozenset("tt.addptr tt.splat tt.broadcast tt.expand_dims tt.reshape tt.trans tt.bitcast".split())
 _CHOICES = frozenset("tt.join tt.split tt.cat tt.gather".split())
@@ -36,16 +36,17 @@ class Access(NamedTuple):
 
 
 class Accesses:
-    """The checked operations of a kernel, in order.
+    """The checked operations of a module, in order.
 
     Args:
-        body: of the kernel.
+        parts: functions of the module.
     """
 
-    def __init__(self, body: Block) -> None:
-        self._body = body
-        self._origins = _origins(body)
-        checked = [each for each in walk(body) if each.name in _NAMES or _is_offset(each)]
+    def __init__(self, parts: list[Function]) -> None:
+        self._body = next(each for each in parts if each.is_public).body
+        operations = [operation for each in parts for operation in walk(each.body)]
+        self._origins = _origins(operations, parts)
+        checked = [each for each in operations if each.name in _NAMES or _is_offset(each)]
         self.numbers = {id(each): number for number, each in enumerate(checked)}
         self.list = [self._access(each) for each in checked]
 
@@ -89,6 +90,11 @@ _NAMES = {
 }
 
 
+def is_float(type: Type) -> bool:
+    """Whether the elements are floating-point numbers."""
+    return not type.is_pointer and type.element.startswith(("f", "bf"))
+
+
 def _is_offset(operation: Operation) -> bool:
     """Whether it is 32-bit arithmetic, which may overflow."""
     names = ("arith.addi", "arith.subi", "arith.muli")
@@ -104,7 +110,8 @@ def _order(text: str) -> int:
 def _kind(operation: Operation) -> int:
     match operation.name:
         case "tt.load":
-            return READ | ATOMIC | ACQUIRE if "isVolatile = true" in operation.text else READ
+            volatile = ATOMIC | ACQUIRE if "isVolatile = true" in operation.text else 0
+            return READ | volatile | (FLOAT if is_float(operation.result.type) else 0)
         case "tt.store":
             return WRITE
         case "tt.atomic_rmw":
@@ -116,8 +123,8 @@ def _kind(operation: Operation) -> int:
     return 0
 
 
-def _origins(body: Block) -> dict[int, list[Value]]:
-    """The values that a value of control flow may have been: of loops, branches and labels."""
+def _origins(operations: list[Operation], parts: list[Function]) -> dict[int, list[Value]]:
+    """The values that a value of control flow may have been: of loops, branches, labels and calls."""
     found: dict[int, list[Value]] = {}
 
     def add(values: list[Value], origins: list[Value]) -> None:
@@ -128,8 +135,11 @@ def _origins(body: Block) -> dict[int, list[Value]]:
         ends = block.operations[-1:]
         return ends[0].operands if ends and ends[0].name in ("scf.yield", "scf.condition") else []
 
-    for operation in walk(body):
-        if operation.name == "scf.for":
+    for operation in operations:
+        if operation.name == "tt.call":
+            callees = (each.body for each in parts if f"@{each.name}(" in operation.text.replace('"', ""))
+            add(next(callees).parameters, operation.operands)
+        elif operation.name == "scf.for":
             carried = operation.regions[0].parameters[1:]
             for values in (operation.operands[3:], last(operation.regions[0])):
                 add(carried, values)

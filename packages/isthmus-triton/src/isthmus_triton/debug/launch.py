@@ -52,9 +52,9 @@ class Debugger:
 
     def __init__(self, name: str, ttir: str, names: list[str]) -> None:
         self._name, self._names = name, names
-        body = next(each for each in read(ttir) if each.is_public).body
-        self._accesses = Accesses(body).list
-        self._types = [each.type for each in body.parameters]
+        parts = sorted(read(ttir), key=lambda each: each.is_public)
+        self._accesses = Accesses(parts).list
+        self._types = [each.type for each in parts[-1].body.parameters]
         runtime.library()  # before the kernel's, which calls it
 
     def run(
@@ -105,9 +105,7 @@ class Debugger:
         for place, (address, tensor) in tensors.items():
             start = address - int(tensor.storage_offset()) * tensor.element_size()
             end = start + int(tensor.untyped_storage().nbytes())
-            width = (
-                8 if self._types[place].element.startswith("!") else _BYTES.get(self._types[place].element, 4)
-            )
+            width = _width(self._types[place].element)
             number, shift = len(found), width.bit_length() - 1
             for at, (first, size, other) in enumerate(found):
                 if first < end and start < first + size:
@@ -199,6 +197,11 @@ class _Report:
             f"{-(-distance // argument.width) if below else distance // argument.width + 1} elements {place} "
             f"of {argument.name} ({shape}, {str(argument.tensor.dtype).removeprefix('torch.')})"
         )
+
+
+def _width(element: str) -> int:
+    """Bytes of an element in memory."""
+    return 8 if element.startswith("!") else 1 if element.startswith("f8") else _BYTES.get(element, 4)
 
 
 def place_in(grid: tuple[int, int, int], number: int) -> tuple[int, int, int]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from isthmus_triton.debug.accesses import COMPARED, Accesses
-from isthmus_triton.ttir import Block, Operation, Value
+from isthmus_triton.debug.accesses import COMPARED, Accesses, is_float
+from isthmus_triton.ttir import Function, Operation, Value
 
 _ARITHMETIC = {"arith.addi": "add", "arith.subi": "sub", "arith.muli": "mul"}
 
 
 class Checks:
-    """Prints checks of a kernel.
+    """Prints checks of a module.
 
     Args:
-        body: of the kernel.
+        parts: functions of the module.
     """
 
-    def __init__(self, body: Block) -> None:
-        self._accesses = Accesses(body)
+    def __init__(self, parts: list[Function]) -> None:
+        self._accesses = Accesses(parts)
 
     def _number(self, operation: Operation) -> int:
         return self._accesses.numbers[id(operation)]
@@ -29,9 +29,10 @@ class Checks:
         """The pointer to load from."""
         return f"CHECKED_LOAD({pointer}, {self._arguments(operation)})"
 
-    def store(self, operation: Operation, pointer: str, code: str) -> str:
+    def store(self, operation: Operation, pointer: str, code: str, to_memory: str) -> str:
         """The statement of a store."""
-        return f"CHECKED_STORE({pointer}, {code}, {self._number(operation)})"
+        used = f"debug_use({code}); " if is_float(operation.operands[1].type) else ""
+        return f"{{ {used}CHECKED_STORE({pointer}, {to_memory}({code}), {self._number(operation)}) }}"
 
     def atomic(self, operation: Operation, codes: list[str]) -> str:
         """The pointer of an atomic operation, from the codes of its operands."""
@@ -39,9 +40,11 @@ class Checks:
         kind, element = self._accesses.list[number].kind, operation.operands[1].type.element
         is_exchange = operation.head.split(",")[0].strip() == "exch"
         if element in ("f16", "bf16") or not (is_exchange or operation.name == "tt.atomic_cas"):
-            return f"CHECKED_ATOMIC({codes[0]}, {kind}, {number})"
-        kind |= 0 if is_exchange else COMPARED
-        return f"CHECKED_EXCHANGE({codes[0]}, {codes[1]}, {kind}, {number})"
+            code = f"CHECKED_ATOMIC({codes[0]}, {kind}, {number})"
+        else:
+            kind |= 0 if is_exchange else COMPARED
+            code = f"CHECKED_EXCHANGE({codes[0]}, {codes[1]}, {kind}, {number})"
+        return f"(debug_use({codes[1]}), {code})" if is_float(operation.operands[1].type) else code
 
     def arithmetic(self, operation: Operation, codes: list[str], value: Value) -> str | None:
         """32-bit arithmetic of addresses, which notes an overflow; None for other operations."""
