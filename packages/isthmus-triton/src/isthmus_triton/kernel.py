@@ -43,8 +43,7 @@ _CHUNKS = 64  # pieces of a grid that threads take
 def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
     """Print a kernel's TTIR as C.
 
-    Its function ``run`` takes an array of 8 bytes each: the sizes of the grid, and the arguments. ``run_and_free``
-    frees the array too.
+    Its function ``run`` takes an array of 8 bytes each: the sizes of the grid, and the arguments.
 
     Args:
         text: of the module.
@@ -157,5 +156,4 @@ def _launch(parameters: list[Value]) -> list[str]:
         f"{', ' if arguments else ''}{arguments});",
         "}",
         "void run(const uint64_t *call) { launch(call[0], call[1], call[2], call + 3); }",
-        "void run_and_free(uint64_t *call) { run(call); free(call); }",
     ]

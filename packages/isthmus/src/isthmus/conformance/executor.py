@@ -449,8 +449,9 @@ class Executor:
         if nbytes > self._capacity:
             if self._base:
                 self.device.free(self._base)
-            self._capacity = max(nbytes, 1 << 20)
-            self._base = self.device.allocate(self._capacity)
+            self._base, self._capacity = 0, 0
+            capacity = max(nbytes, 1 << 20)
+            self._base, self._capacity = self.device.allocate(capacity), capacity
 
     def _stage(self, nbytes: int) -> Array:
         """Return pinned host memory."""

@@ -22,6 +22,7 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import allocated
 from isthmus.conformance.executor import SEED, Outcome
 from isthmus.conformance.judge import judge
+from isthmus.conformance.long import check_long
 from isthmus.conformance.memory import POISONS
 from isthmus.conformance.plan import NotClaimed, Plan
 from isthmus.conformance.repetition import count_different
@@ -101,7 +102,7 @@ def check_calls(subject: Subject) -> Outcome | None:
     return Outcome("passed")
 
 
-LOADS = {"load-threads": check_threads, "load-calls": check_calls}
+LOADS = {"load-threads": check_threads, "load-calls": check_calls, "load-long": check_long}
 
 
 def _in_order(calls: Sequence[_Call]) -> Iterator[_Call]:
