@@ -47,6 +47,12 @@ class Options:
     instrumentation_mode: str = ""
     shared: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what no GPU takes."""
+        assert self.num_warps > 0 and not self.num_warps & (self.num_warps - 1), (
+            "num_warps must be a power of 2"
+        )
+
     def hash(self) -> str:
         """A digest of all of them."""
         return hashlib.sha256(repr(self).encode()).hexdigest()
