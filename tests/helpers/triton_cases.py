@@ -263,9 +263,10 @@ def calls(name: str) -> Iterator[tuple[torch.dtype, tuple[Any, ...]]]:
 def check(name: str) -> int:
     """Compare the operator's Triton kernel with its composite in float64; return the number of calls compared.
 
-    Interpreted, the kernel computes on the CPU, else on a CUDA device.
+    Interpreted, the kernel computes on the CPU, else on the accelerator.
     """
-    done, device = 0, "cpu" if is_interpreted() else "cuda"
+    accelerator = torch.accelerator.current_accelerator()
+    done, device = 0, "cpu" if is_interpreted() or accelerator is None else accelerator.type
     for dtype, arguments in calls(name):
         expected = _tensors(
             _results_and_arguments(operators()[name].composite, _map_tensors(arguments, _widen))

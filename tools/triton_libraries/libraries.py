@@ -74,7 +74,7 @@ LIBRARIES = (
         ("tests/test_*.py",),
         packages="src",
         options=("--quick", "--ref", "cpu"),
-        settings={"GEMS_VENDOR": "nvidia"},
+        settings={"GEMS_VENDOR": "nvidia", "ISTHMUS_HOST_RNG": "philox"},
         every=3,
         group=12,
     ),

@@ -95,6 +95,22 @@ def test_launches_are_work_of_the_current_stream():
     assert torch.equal(out + 0, torch.full((50, 256), 2500.0, device="chip"))
 
 
+class Pointer:
+    """A pointer that is no tensor."""
+
+    def __init__(self, tensor):
+        self.dtype, self.data_ptr = tensor.dtype, tensor.data_ptr
+
+
+def test_memory_without_a_tensor_is_in_order():
+    x, out = torch.ones(50, 256, device="chip"), torch.zeros(50, 256, device="chip")
+    for _ in range(20):
+        rows_kernel[(50,)](x, out, 50, 256)
+        rows_kernel[(50,)](Pointer(out), Pointer(x), 1, 256)
+        assert torch.equal(x, torch.full((50, 256), 50.0, device="chip"))
+        x.fill_(1.0)
+
+
 def test_a_grid_without_programs_does_nothing():
     x = torch.ones(8)
     scale_kernel[(0, 3)](x, 3.0, 8)

@@ -19,11 +19,11 @@ _COSTLY = frozenset(
     "tt.extern_elementwise tt.mulhiui".split()
 )
 ROOTS = frozenset(
-    "tt.store tt.reduce tt.scan tt.dot tt.atomic_rmw tt.atomic_cas scf.for scf.if scf.while tt.histogram tt.gather "
-    "tt.cat scf.yield scf.condition cf.br cf.cond_br label".split()
+    "tt.store tt.reduce tt.scan tt.dot tt.dot_scaled tt.atomic_rmw tt.atomic_cas scf.for scf.if scf.while "
+    "tt.histogram tt.gather tt.cat tt.call tt.map_elementwise scf.yield scf.condition cf.br cf.cond_br label".split()
 )
 _LOOPS = ("scf.for", "scf.if", "scf.while")
-_WRITES = frozenset("tt.store tt.atomic_rmw tt.atomic_cas gpu.barrier ttg.barrier".split())
+_WRITES = frozenset("tt.store tt.atomic_rmw tt.atomic_cas tt.call gpu.barrier ttg.barrier".split())
 _ADDRESSES = frozenset(
     "tt.addptr tt.splat tt.broadcast tt.expand_dims tt.reshape tt.trans tt.bitcast".split()
 )

@@ -11,9 +11,11 @@ from triton import knobs
 from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
-from isthmus_triton import build, kernel
-from isthmus_triton.driver import Driver
+from isthmus_triton import build, kernel, npu
+from isthmus_triton.driver import Driver, is_in_job
 from isthmus_triton.refusals import Unsupported
+
+npu.add_modules()
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Options:
     launch_pdl: bool = False
     default_dot_input_precision: str = "ieee"
     allowed_dot_input_precisions: tuple[str, ...] = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
-    supported_fp8_dtypes: tuple[str, ...] = ()
+    supported_fp8_dtypes: tuple[str, ...] = ("fp8e4nv", "fp8e5", "fp8e4b15", "fp8e4b8", "fp8e5b16")
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     max_num_imprecise_acc_default: int = 0
     extern_libs: tuple[Any, ...] = ()
@@ -54,8 +56,10 @@ class Backend(BaseBackend):  # type: ignore[misc]
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Whether the target is a CPU, or the GPU for which a job was written and that the CPU stands for."""
-        return target.backend == "cpu" or (target.backend == "cuda" and Driver.is_active())
+        """Whether the target is a CPU, the host chip, an NPU, or in a job the GPU that the chip stands for."""
+        if target.backend == "cuda" and not is_in_job():
+            return False
+        return target.backend == "cpu" or (target.backend in ("chip", "npu", "cuda") and Driver.is_active())
 
     def hash(self) -> str:
         """A digest of what compiled kernels depend on."""
@@ -74,15 +78,18 @@ class Backend(BaseBackend):  # type: ignore[misc]
         known = {each.name for each in fields(Options)}
         given = {name: value for name, value in options.items() if name in known and value is not None}
         given.setdefault("enable_fp_fusion", knobs.language.default_fp_fusion)
-        return Options(**given)
+        found = Options(**given)
+        if self.target.backend == "npu":
+            vars(found).update({name: options[name] for name in npu.OPTIONS & options.keys()})
+        return found
 
     def pack_metadata(self, metadata: Any) -> tuple[()]:
         """The launcher needs nothing."""
         return ()
 
     def get_codegen_implementation(self, options: Options) -> dict[str, Any]:
-        """Products of any size."""
-        return {"min_dot_size": lambda left, right: (1, 1, 1)}
+        """Products of any size; conversions of the one format that TTIR has no type for."""
+        return {"min_dot_size": lambda left, right: (1, 1, 1), "convert_custom_types": _converted}
 
     def get_module_map(self) -> dict[str, ModuleType]:
         """libdevice's functions keep CUDA's names; the printer knows them."""
@@ -98,6 +105,17 @@ class Backend(BaseBackend):  # type: ignore[misc]
         stages["ttir"] = _optimised
         stages["c"] = _printed
         stages["so"] = lambda source, metadata: build.library(source, options.enable_fp_fusion)
+
+
+def _converted(value: Any, to: Any, rounding: Any = None, _semantic: Any = None) -> Any:
+    """A number as, or from, one of the 8 bits of fp8e4b15, which TTIR calls i8."""
+    from triton import language  # which imports this module
+
+    name = f"{'from' if value.dtype.is_fp8e4b15() else 'to'}_e4m3_b15"
+    if name.startswith("to") and not value.dtype.is_fp32():
+        value = _semantic.cast(value, language.float32)
+    symbols = {(value.dtype,): (name, to.scalar)}
+    return language.core.extern_elementwise("", "", [value], symbols, True, _semantic=_semantic)
 
 
 def _optimised(module: Any, metadata: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from isthmus_triton import build, kernel
+from isthmus_triton import build, kernel, npu
 from isthmus_triton.analysis import Sharing
 
 # Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
@@ -22,18 +22,12 @@ _FORMATS = {
 }
 
 
-_libc = ctypes.CDLL(None)
-_libc.malloc.restype = ctypes.c_void_p
-_libc.malloc.argtypes = [ctypes.c_size_t]
-_libc.free.argtypes = [ctypes.c_void_p]
-
-
 class Program:
     """A loaded library.
 
     Attributes:
         run: takes the bytes of a call.
-        run_and_free: the address of the function that takes those in memory of ``malloc``.
+        address: of that function.
     """
 
     def __init__(self, binary: bytes) -> None:
@@ -43,17 +37,7 @@ class Program:
             self._library = ctypes.CDLL(file.name)
         self.run = self._library.run
         self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
-        self.run_and_free = ctypes.cast(self._library.run_and_free, ctypes.c_void_p).value or 0
-
-    def enqueue(self, call: bytes, stream: Any) -> None:
-        """Run once the stream's work is done; its later work waits."""
-        memory = _libc.malloc(len(call))
-        ctypes.memmove(memory, call, len(call))
-        try:
-            stream.launch_host_function(self.run_and_free, memory)
-        except BaseException:
-            _libc.free(memory)
-            raise
+        self.address = ctypes.cast(self.run, ctypes.c_void_p).value or 0
 
 
 class Launcher:
@@ -67,6 +51,7 @@ class Launcher:
 
     def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
         self._is_in_job = is_in_job
+        self._name = f"triton::{metadata.name}"
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
         self._names = list(source.signature)
         constants = {
@@ -99,7 +84,7 @@ class Launcher:
         for path, form in self._parameters:
             value: Any = arguments
             for index in path:
-                value = value[index]
+                value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
             if form == "P":
                 value = self._address(value, tensors, path[0])
                 addresses += value != 0
@@ -113,8 +98,10 @@ class Launcher:
             call = self._struct.pack(x, y, z, *values)
             devices = {each.device for each in tensors}
             if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-                program.enqueue(call, _stream(tensors[0].device))
+                _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
             else:
+                if addresses > len(tensors):
+                    devices |= _accelerators()  # whose memory an address without a tensor may be
                 for device in devices:
                     if device.type != "cpu":
                         _stream(device).synchronize()
@@ -132,6 +119,8 @@ class Launcher:
         if not tensor.numel():
             return 0
         tensors.append(tensor)
+        if tensor.device.type == "npu":
+            return tensor.data_ptr()
         if not tensor.is_cpu:
             from isthmus import _C
 
@@ -158,9 +147,30 @@ def _parameters(
         elif type == "constexpr" or at in constants:
             continue
         elif type.startswith("tensordesc"):
-            raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
+            yield from _parameters(_part_types(type), constants, at)
         else:
             yield at, "P" if type.startswith("*") else _FORMATS[type]
+
+
+def _accelerators() -> set[torch.device]:
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
+
+
+def _part_types(type: str) -> list[str]:
+    """What a kernel takes for ``tensordesc<fp32[8, 16]>``: see _parts."""
+    element, _, shape = type[len("tensordesc<") :].partition("[")
+    rank = shape.partition("]")[0].count(",") + 1
+    return [f"*{element}", *["i64"] * (2 * rank), "i1", "i1", *["i32"] * rank, *["i64"] * rank]
+
+
+def _parts(descriptor: Any) -> list[Any]:
+    """Tensor, shape, strides, whether elements outside are NaN, whether they round to TF32; shape, strides again."""
+    places = [*descriptor.shape, *descriptor.strides]
+    rounds = getattr(descriptor, "round_f32_to_tf32", False)
+    return [descriptor.base, *places, descriptor.padding == "nan", rounds, *places]
 
 
 def _is_in_host_call() -> bool:
@@ -171,15 +181,10 @@ def _is_in_host_call() -> bool:
 
 
 def _stream(device: torch.device) -> Any:
-    """The current stream of a chip.
-
-    Raises:
-        RuntimeError: it is captured.
-    """
-    stream = torch.get_device_module(device).current_stream(device)
-    if stream.is_capturing():
-        raise RuntimeError("a Triton kernel cannot be captured in a graph of this chip")
-    return stream
+    """The current stream of a chip."""
+    if device.type == "npu":
+        return npu.current_stream(device)
+    return torch.get_device_module(device).current_stream(device)
 
 
 def _sharing(tensors: list[torch.Tensor]) -> Sharing:

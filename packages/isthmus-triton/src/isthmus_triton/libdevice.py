@@ -11,8 +11,8 @@ _OWN = {"exp": "fast_expf", "exp2": "fast_exp2f", "log": "fast_logf", "tanh": "f
 _CALLED = {"absf": "fabs", "fma": "__builtin_fma", "powf": "pow", "rsqrt": "inverse_sqrt"}
 KNOWN = frozenset(
     "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim "
-    "floor fma fmax fmin fmod hypot ldexp lgamma log log10 log1p log2 nearbyint nextafter pow powf remainder rint "
-    "round roundeven rsqrt sin sinh sqrt tan tanh tgamma trunc".split()
+    "floor fma fmax fmin fmod hypot j0 j1 ldexp lgamma log log10 log1p log2 nearbyint nextafter pow powf remainder "
+    "rint round roundeven rsqrt sin sinh sqrt tan tanh tgamma trunc y0 y1".split()
 )
 # Others, with their operands; {f} is the suffix of functions of float.
 _FORMS = {
@@ -25,6 +25,8 @@ _FORMS = {
     **dict.fromkeys(("float2int_rz", "double2int_rz"), "to_int32({0})"),
     **dict.fromkeys(("float2int_rd", "double2int_rd"), "to_int32(floor({0}))"),
     **dict.fromkeys(("float2int_ru", "double2int_ru"), "to_int32(ceil({0}))"),
+    "from_e4m3_b15": "e4m3_b15_to_float((uint8_t){0})",
+    "to_e4m3_b15": "(int8_t)float_to_e4m3_b15({0})",
     "float_as_int": "(int32_t)float_bits({0})",
     "int_as_float": "as_float((uint32_t){0})",
     "double_as_longlong": "(int64_t)double_bits({0})",
@@ -33,6 +35,12 @@ _FORMS = {
     "signbit": "(__builtin_signbit({0}) != 0)",
     "signbitd": "(__builtin_signbit({0}) != 0)",
     "powi": "pow{f}({0}, {1})",
+    "mul_rn": "({0} * {1})",
+    "ilogb": "ilogb{f}({0})",
+    "erfinv": "erf_inverse({0})",
+    "erfcx": "scaled_erfc({0})",
+    "cyl_bessel_i0": "bessel_i(0, {0})",
+    "cyl_bessel_i1": "bessel_i(1, {0})",
     "rcbrt": "(1 / cbrt{f}({0}))",
     "llrint": "(int64_t)rint({0})",
     "cospi": "cos{f}({0} * (float)M_PI)",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 
 from isthmus_triton.analysis import SHAPES, Analysis, Sharing, loop_order, operands_within, reached
 from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
@@ -18,29 +20,38 @@ class Printer:
     """The text of a kernel's program.
 
     Args:
-        body: of the kernel.
+        body: of the kernel, or of another function.
         sharing: of its tensors.
+        around: the printer whose scalars the function may read.
+        helpers: see the attribute.
 
     Attributes:
         lines: printed so far.
         helpers: functions of C that the program calls, by name.
-        body: the kernel's.
+        body: the function's.
+        outs: C pointers to where the function's results go.
     """
 
-    def __init__(self, body: Block, sharing: Sharing) -> None:
+    def __init__(
+        self,
+        body: Block,
+        sharing: Sharing,
+        around: Printer | None = None,
+        helpers: dict[str, str] | None = None,
+    ) -> None:
         self.body = body
         self.lines: list[str] = []
-        self.helpers: dict[str, str] = {}
+        self.helpers: dict[str, str] = around.helpers if around else {} if helpers is None else helpers
+        self.outs: list[str] = []
         self._analysis = Analysis(body, sharing)
         self._nest: Nest | None = None
-        self._names = 0
+        self._names: Iterator[int] = around._names if around else itertools.count(1)
 
     # ---- Text
 
     def name(self, prefix: str) -> str:
         """A new name of C."""
-        self._names += 1
-        return f"{prefix}{self._names}"
+        return f"{prefix}{next(self._names)}"
 
     def write(self, line: str) -> None:
         """Add a line."""
@@ -141,6 +152,8 @@ class Printer:
             case "tt.make_range":
                 start = int(operation.attribute("start"))
                 return Index(f"({index[0].code} + {start})" if start else index[0].code, index[0].depth)
+            case "ub.poison":
+                return Index(f"({c_type(value.type)})0", 0)
             case "tt.join":
                 a, b = (self.element(each, index[:-1], nest) for each in operation.operands)
                 depth = max(a.depth, b.depth, index[-1].depth)
@@ -248,6 +261,11 @@ class Printer:
                     operation.text[len("arith.constant") :].split(" : ")[0], value.type.element
                 )
                 return
+            case "ub.poison":
+                code = f"({c_type(value.type)})0"
+            case "tt.split" | "tt.unsplat":
+                self._take_elements(operation)
+                return
             case "tt.load":
                 self.finish_nest()
                 code = self.load(operation, operands)
@@ -259,6 +277,16 @@ class Printer:
                 code = expression(operation, operands, value)
         value.code = self.name("s")
         self.write(declaration(value.type, value.code, code))
+
+    def _take_elements(self, operation: Operation) -> None:
+        """Make the elements of a tensor scalars."""
+        source = operation.operands[0]
+        array = self.array(source.type)
+        self.fill(array, source)
+        self.finish_nest()
+        for index, each in enumerate(operation.results):
+            each.code = self.name("s")
+            self.write(declaration(each.type, each.code, f"{array}[{index}]"))
 
     def _note_consecutive(self, value: Value) -> None:
         """Test once whether indices that come from a remainder are consecutive."""
