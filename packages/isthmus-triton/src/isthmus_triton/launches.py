@@ -98,8 +98,8 @@ class Launcher:
             call = self._struct.pack(x, y, z, *values)
             devices = {each.device for each in tensors}
             if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-                stream = torch.get_device_module(tensors[0].device).current_stream(tensors[0].device)
-                stream.launch_program(self._name, program.address, call, tensors)
+                current = torch.get_device_module(tensors[0].device).current_stream(tensors[0].device)
+                current.launch_program(self._name, program.address, call, tensors)
             else:
                 if addresses > len(tensors):
                     devices |= _accelerators()  # whose memory an address without a tensor may be
