@@ -11,9 +11,11 @@ from triton import knobs
 from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
-from isthmus_triton import build, kernel
+from isthmus_triton import build, kernel, npu
 from isthmus_triton.driver import Driver, is_in_job
 from isthmus_triton.refusals import Unsupported
+
+npu.add_modules()
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ class Backend(BaseBackend):  # type: ignore[misc]
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Whether the target is a CPU, the host chip, or in a job the GPU that it stands for."""
+        """Whether the target is a CPU, the host chip, an NPU, or in a job the GPU that the chip stands for."""
         if target.backend == "cuda" and not is_in_job():
             return False
-        return target.backend == "cpu" or (target.backend in ("chip", "cuda") and Driver.is_active())
+        return target.backend == "cpu" or (target.backend in ("chip", "npu", "cuda") and Driver.is_active())
 
     def hash(self) -> str:
         """A digest of what compiled kernels depend on."""
@@ -76,7 +78,10 @@ class Backend(BaseBackend):  # type: ignore[misc]
         known = {each.name for each in fields(Options)}
         given = {name: value for name, value in options.items() if name in known and value is not None}
         given.setdefault("enable_fp_fusion", knobs.language.default_fp_fusion)
-        return Options(**given)
+        found = Options(**given)
+        if self.target.backend == "npu":
+            vars(found).update({name: options[name] for name in npu.OPTIONS & options.keys()})
+        return found
 
     def pack_metadata(self, metadata: Any) -> tuple[()]:
         """The launcher needs nothing."""

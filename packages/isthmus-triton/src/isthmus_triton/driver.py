@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from isthmus_triton import npu
+
 if TYPE_CHECKING:
     import torch
 
@@ -23,8 +25,9 @@ class _Utilities:
     """Answers Triton's questions about devices, and loads libraries for it."""
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """The CPU's, with a GPU's names."""
+        """The CPU's, with a GPU's names; an NPU's cores."""
         return {
+            **(npu.properties(device) if _is_npu() else {}),
             "max_shared_mem": 1 << 62,
             "max_num_regs": 1 << 16,
             "multiprocessor_count": os.cpu_count() or 1,
@@ -78,6 +81,13 @@ def is_in_job() -> bool:
     return torch.cuda.is_available()
 
 
+def _is_npu() -> bool:
+    import torch
+
+    device = torch.accelerator.current_accelerator()
+    return device is not None and device.type == "npu"
+
+
 class Driver(DriverBase):  # type: ignore[misc]
     """Where no GPU is: the accelerator of PyTorch if it is the host chip, else the CPU."""
 
@@ -106,6 +116,8 @@ class Driver(DriverBase):  # type: ignore[misc]
         if any(each is not Driver and each.is_active() for each in others):
             return False
         device = torch.accelerator.current_accelerator()
+        if device is not None and device.type == "npu":
+            return npu.runtime() is not None
         is_addressable = getattr(device and torch.get_device_module(device), "is_host_addressable", None)
         return device is None or (is_addressable is not None and is_addressable())
 
@@ -115,9 +127,12 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def get_current_target(self) -> GPUTarget:
         """The CPU; in a job, the GPU that ``torch.cuda`` states, so that libraries choose their kernels for it."""
+        import torch
+
+        if _is_npu():
+            return GPUTarget("npu", torch.npu.get_device_name(), 0)  # type: ignore[attr-defined]
         if not is_in_job():
             return GPUTarget("cpu", "native", 1)
-        import torch
 
         major, minor = torch.cuda.get_device_capability()
         return GPUTarget("cuda", 10 * major + minor, 32)

@@ -8,7 +8,6 @@ from isthmus_triton import control, functions, memory, products, reductions, sca
 from isthmus_triton.analysis import Sharing
 from isthmus_triton.expressions import IN_MEMORY, TO_MEMORY, UNSIGNED, VALUES, c_type
 from isthmus_triton.printer import Printer
-from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Block, Operation, Type, Value, read
 
 _STATEMENTS: dict[str, Callable[[Printer, Operation], None]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from isthmus_triton import build, kernel
+from isthmus_triton import build, kernel, npu
 from isthmus_triton.analysis import Sharing
 
 # Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
@@ -98,14 +98,13 @@ class Launcher:
             call = self._struct.pack(x, y, z, *values)
             devices = {each.device for each in tensors}
             if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-                current = torch.get_device_module(tensors[0].device).current_stream(tensors[0].device)
-                current.launch_program(self._name, program.address, call, tensors)
+                _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
             else:
                 if addresses > len(tensors):
                     devices |= _accelerators()  # whose memory an address without a tensor may be
                 for device in devices:
                     if device.type != "cpu":
-                        torch.get_device_module(device).current_stream(device).synchronize()
+                        _stream(device).synchronize()
                 program.run(call)
         if exit is not None:
             exit(launch_metadata)
@@ -120,6 +119,8 @@ class Launcher:
         if not tensor.numel():
             return 0
         tensors.append(tensor)
+        if tensor.device.type == "npu":
+            return tensor.data_ptr()
         if not tensor.is_cpu:
             from isthmus import _C
 
@@ -177,6 +178,13 @@ def _is_in_host_call() -> bool:
     from isthmus.chip.compile import host_call
 
     return host_call.state.is_running
+
+
+def _stream(device: torch.device) -> Any:
+    """The current stream of a chip."""
+    if device.type == "npu":
+        return npu.current_stream(device)
+    return torch.get_device_module(device).current_stream(device)
 
 
 def _sharing(tensors: list[torch.Tensor]) -> Sharing:

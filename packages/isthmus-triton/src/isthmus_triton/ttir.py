@@ -274,7 +274,9 @@ def _result_types(name: str, text: str) -> list[Type]:
     if name == "tt.load":
         return [parse_type(types[0].element)._replace(shape=types[0].shape)]
     if name == "tt.split":
-        return [types[0]._replace(shape=(types[0].shape or ())[:-1])] * 2
+        return [types[0]._replace(shape=(types[0].shape or ())[:-1] or None)] * 2
+    if name == "tt.unsplat":
+        return [types[0]._replace(shape=None)]
     return types[:1]
 
 
