@@ -31,6 +31,7 @@ class Options:
     warp_size: int = 1
     maxnreg: int | None = None
     debug: bool = False
+    checks_accesses: bool = False
     sanitize_overflow: bool = False
     backend_name: str = "cpu"
     arch: str = "native"
@@ -46,6 +47,12 @@ class Options:
     ir_override: str | None = None
     instrumentation_mode: str = ""
     shared: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no GPU takes."""
+        assert self.num_warps > 0 and not self.num_warps & (self.num_warps - 1), (
+            "num_warps must be a power of 2"
+        )
 
     def hash(self) -> str:
         """A digest of all of them."""
@@ -82,6 +89,8 @@ class Backend(BaseBackend):  # type: ignore[misc]
         given = {name: value for name, value in options.items() if name in known and value is not None}
         given.setdefault("enable_fp_fusion", knobs.language.default_fp_fusion)
         given["debug"] = given.get("debug", False) or is_requested()
+        is_inductor = options.get("sanitize_overflow") is False  # which asks for assertions alone
+        given.setdefault("checks_accesses", is_requested() or (given["debug"] and not is_inductor))
         found = Options(**given)
         if self.target.backend == "npu":
             vars(found).update({name: options[name] for name in npu.OPTIONS & options.keys()})
@@ -107,7 +116,7 @@ class Backend(BaseBackend):  # type: ignore[misc]
     def add_stages(self, stages: dict[str, Any], options: Options, language: Any = None) -> None:
         """TTIR, C, library."""
         stages["ttir"] = _optimised
-        stages["c"] = functools.partial(_printed, is_debugged=options.debug)
+        stages["c"] = functools.partial(_printed, is_debugged=options.checks_accesses)
         stages["so"] = lambda source, metadata: build.library(source, options.enable_fp_fusion)
 
 

@@ -80,7 +80,7 @@ class Launcher:
         self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[Sharing, Program] = {}
-        if metadata.debug:
+        if metadata.checks_accesses:
             self._debugger = self._new_debugger()
 
     def _new_debugger(self) -> Debugger:
