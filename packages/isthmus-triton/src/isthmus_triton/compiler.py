@@ -11,7 +11,7 @@ from triton import knobs
 from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
-from isthmus_triton import build, kernel, npu
+from isthmus_triton import build, kernel, npu, ranges
 from isthmus_triton.driver import Driver, is_in_job
 from isthmus_triton.refusals import Unsupported
 
@@ -110,7 +110,9 @@ class Backend(BaseBackend):  # type: ignore[misc]
         """TTIR, C, library."""
         stages["ttir"] = _optimised
         stages["c"] = _printed
-        stages["so"] = lambda source, metadata: build.library(source, options.enable_fp_fusion)
+        stages["so"] = lambda source, metadata: build.library(
+            source, options.enable_fp_fusion, metadata["largest"] == str(ranges.LIMIT)
+        )
 
 
 def _converted(value: Any, to: Any, rounding: Any = None, _semantic: Any = None) -> Any:
@@ -147,6 +149,7 @@ def _printed(module: Any, metadata: dict[str, Any]) -> str:
     metadata["name"] = module.get_entry_func_name()
     metadata["shared"] = 1  # scripts divide by it
     metadata["ttir"] = module.str_nodebug()
+    metadata["largest"] = ranges.largest(metadata["ttir"])
     try:
         return kernel.to_c(metadata["ttir"])
     except Unsupported as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from isthmus_triton import build, kernel, npu
+from isthmus_triton import build, kernel, npu, ranges
 from isthmus_triton.analysis import Sharing
 
 # Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
@@ -66,7 +66,11 @@ class Launcher:
         )
         self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
-        self._variants: dict[Sharing, Program] = {}
+        self._variants: dict[tuple[Sharing, bool], Program] = {}
+        self._always_wraps = metadata.largest == str(ranges.LIMIT)
+        self._largest = (
+            None if metadata.largest.isdecimal() else eval(f"lambda x, y, z, v: {metadata.largest}")
+        )
 
     def __call__(
         self, x: int, y: int, z: int, stream: int, program: Program, packed: Any, launch_metadata: Any, enter: Any,
@@ -92,9 +96,8 @@ class Launcher:
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
-            sharing = _sharing(tensors)
-            if sharing is not Sharing.NOTHING:
-                program = self._variant(sharing)
+            wraps = self._largest is not None and self._largest(x, y, z, values) >= ranges.LIMIT
+            program = self._variant(_sharing(tensors), wraps) or program
             call = self._struct.pack(x, y, z, *values)
             devices = {each.device for each in tensors}
             if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
@@ -129,11 +132,16 @@ class Launcher:
             raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
         return tensor.data_ptr()
 
-    def _variant(self, sharing: Sharing) -> Program:
-        """The kernel for tensors that share memory, compiled at its first launch."""
-        if sharing not in self._variants:
-            self._variants[sharing] = Program(build.library(kernel.to_c(self._ttir, sharing), self._fuses))
-        return self._variants[sharing]
+    def _variant(self, sharing: Sharing, wraps: bool) -> Program | None:
+        """The kernel for tensors that share memory, or integers that wrap, compiled at its first launch."""
+        if sharing is Sharing.NOTHING and not wraps:
+            return None
+        key = sharing, wraps or self._always_wraps
+        if key not in self._variants:
+            self._variants[key] = Program(
+                build.library(kernel.to_c(self._ttir, sharing), self._fuses, key[1])
+            )
+        return self._variants[key]
 
 
 def _parameters(
