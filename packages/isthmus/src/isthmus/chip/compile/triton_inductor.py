@@ -29,7 +29,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule
 
 from isthmus import chip
-from isthmus.chip.compile import tracing
+from isthmus.chip.compile import flex_attention, tracing
 from isthmus.chip.compile.dynamo_device import ChipInterface
 
 CHIP = "chip"
@@ -55,6 +55,7 @@ def compile_graph(
         raise RuntimeError("no Triton backend compiles for this chip: run `pip install isthmus-triton`")
     register()
     tracing.trace_composites_as_cpu()
+    flex_attention.avoid_decoding(model)
     patches = {**_OPTIONS, **(config_patches or {}), "triton.cudagraphs": False}
     compiled: Any = compile_fx(model, inputs, config_patches=patches, compile_region_name=region)
     return cast(Callable[..., Any], compiled)
