@@ -14,6 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from isthmus_triton import npu
+from isthmus_triton.debug.requests import is_requested
 
 if TYPE_CHECKING:
     import torch
@@ -185,3 +186,9 @@ class Driver(DriverBase):  # type: ignore[misc]
     def clear_cache(self, cache: torch.Tensor) -> None:
         """Overwrite it."""
         cache.zero_()
+
+
+if is_requested():
+    from isthmus_triton.debug.fresh import mark_fresh_memory
+
+    mark_fresh_memory()  # from here on, before the first launch

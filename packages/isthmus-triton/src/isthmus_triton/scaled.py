@@ -13,8 +13,8 @@ from isthmus_triton.ttir import Operation, Type, Value
 def dot(printer: Printer, operation: Operation) -> None:
     """``tt.dot_scaled``: two factors, each with or without its scales, and the accumulator.
 
-    Both factors become arrays of floats: every element times its scale. The scales are bytes of powers of 2, or
-    numbers of 8 bits; one is for as many neighbours along k as their shape states.
+    Both factors become arrays of floats: every element times its scale. Scales are exponents of 2, or numbers of 8
+    bits; one is for as many neighbours along k as their shape states.
     """
     left, right, accumulator = re.findall(r"(%\S+?)(?: scale (%\S+?))?(?:,| )", operation.head.strip() + " ")[
         :3
