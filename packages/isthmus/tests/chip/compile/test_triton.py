@@ -11,6 +11,8 @@ import torch
 from torch._inductor.utils import run_and_get_code
 from torch.nn.attention.flex_attention import flex_attention
 
+from isthmus.chip.compile.dynamo_device import ChipInterface
+
 pytest.importorskip("isthmus_triton")
 pytestmark = pytest.mark.host("isthmus-triton compiles for chips whose memory the CPU addresses")
 
@@ -62,6 +64,14 @@ def test_random_numbers_are_of_the_chips_generator() -> None:
     other = dropout(x)
     assert torch.equal(*drawn) and not torch.equal(drawn[0], other)
     assert other.mean().item() == pytest.approx(1, abs=0.1)
+
+
+def test_without_a_backend_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChipInterface, "is_triton_capable", staticmethod(lambda device=None: False))
+    with pytest.raises(
+        Exception, match="no Triton backend compiles for this chip: run `pip install isthmus-triton`"
+    ):
+        torch.compile(torch.sin)(torch.ones(2, device="chip"))
 
 
 @pytest.mark.full
