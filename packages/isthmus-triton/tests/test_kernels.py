@@ -242,6 +242,19 @@ def test_arguments_may_overlap(device, shift):
 
 
 @triton.jit
+def wrapping_kernel(x, out, start, stride, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + (at * stride + start), mask=at % 2 == 0, other=-1.0))
+
+
+@pytest.mark.parametrize(("stride", "sign"), ((1, 1), (-(2**31) + 1, 1), (2**31 - 1, -1)))
+def test_integers_of_addresses_wrap_around(stride, sign):
+    x, out, at = torch.arange(1100.0), torch.zeros(512), torch.arange(512)
+    wrapping_kernel[(2,)](x[550:], out, -7, stride, 256)
+    assert torch.equal(out, torch.where(at % 2 == 0, x[543 + sign * at], -1.0))
+
+
+@triton.jit
 def block_pointer_kernel(x, y, rows, columns, BLOCK: tl.constexpr):
     start = tl.program_id(0) * BLOCK
     source = tl.make_block_ptr(x, (rows, columns), (columns, 1), (start, 0), (BLOCK, BLOCK), (1, 0))

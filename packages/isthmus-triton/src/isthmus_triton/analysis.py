@@ -66,6 +66,19 @@ def walk(block: Block) -> Iterator[Operation]:
             yield from walk(region)
 
 
+def mark_addresses(body: Block) -> None:
+    """Integers that only feed addresses are printed signed: C's compiler then sees that they are consecutive."""
+    left = [each.operands[1] for each in walk(body) if each.name == "tt.addptr"]
+    while left:
+        value = left.pop()
+        if value.is_address or value.operation is None:
+            continue
+        value.is_address = value.type.element in ("i32", "i64")
+        name = value.operation.name
+        if name in ("arith.addi", "arith.muli", "arith.subi", "arith.extsi") or name in SHAPES:
+            left += value.operation.operands
+
+
 class Analysis:
     """Decides for a kernel; see the module.
 
@@ -76,7 +89,7 @@ class Analysis:
 
     def __init__(self, body: Block, sharing: Sharing) -> None:
         self._body, self._sharing = body, sharing
-        self._mark_addresses()
+        mark_addresses(body)
         self._decide_in(body)
 
     # ---- Memory
@@ -90,18 +103,6 @@ class Analysis:
         if first is second or first not in known or second not in known or self._sharing is Sharing.PARTS:
             return True
         return self._sharing is Sharing.WHOLE and not _is_same_offset(one, other)
-
-    def _mark_addresses(self) -> None:
-        """Integers that only feed addresses are printed signed: C's compiler then sees that they are consecutive."""
-        left = [each.operands[1] for each in walk(self._body) if each.name == "tt.addptr"]
-        while left:
-            value = left.pop()
-            if value.is_address or value.operation is None:
-                continue
-            value.is_address = True
-            name = value.operation.name
-            if name in ("arith.addi", "arith.muli", "arith.subi", "arith.extsi") or name in SHAPES:
-                left += value.operation.operands
 
     # ---- Arrays
 

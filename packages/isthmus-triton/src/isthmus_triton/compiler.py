@@ -12,7 +12,7 @@ from triton import knobs
 from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
-from isthmus_triton import build, kernel, npu
+from isthmus_triton import build, kernel, npu, ranges
 from isthmus_triton.analysis import Sharing
 from isthmus_triton.debug.requests import is_requested
 from isthmus_triton.driver import Driver, is_in_job
@@ -117,7 +117,11 @@ class Backend(BaseBackend):  # type: ignore[misc]
         """TTIR, C, library."""
         stages["ttir"] = _optimised
         stages["c"] = functools.partial(_printed, is_debugged=options.checks_accesses)
-        stages["so"] = lambda source, metadata: build.library(source, options.enable_fp_fusion)
+        stages["so"] = lambda source, metadata: build.library(
+            source,
+            options.enable_fp_fusion,
+            options.checks_accesses or metadata["largest"] == str(ranges.LIMIT),
+        )
 
 
 def _converted(value: Any, to: Any, rounding: Any = None, _semantic: Any = None) -> Any:
@@ -154,6 +158,7 @@ def _printed(module: Any, metadata: dict[str, Any], is_debugged: bool) -> str:
     metadata["name"] = module.get_entry_func_name()
     metadata["shared"] = 1  # scripts divide by it
     metadata["ttir"] = module.str() if is_debugged else module.str_nodebug()
+    metadata["largest"] = ranges.largest(metadata["ttir"])
     try:
         return kernel.to_c(metadata["ttir"], Sharing.PARTS if is_debugged else Sharing.NOTHING, is_debugged)
     except Unsupported as error:

@@ -172,10 +172,10 @@ class Driver(DriverBase):  # type: ignore[misc]
         return _CPU if device is None else torch.get_device_module(device)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """``triton.testing.do_bench``."""
+        """``triton.testing.do_bench``; under ``ISTHMUS_TRITON_DEBUG`` one run, since checks are what takes time."""
         from triton.testing import do_bench
 
-        return do_bench
+        return _run_once if is_requested() else do_bench
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """Memory as large as caches, which is overwritten between measurements."""
@@ -186,6 +186,13 @@ class Driver(DriverBase):  # type: ignore[misc]
     def clear_cache(self, cache: torch.Tensor) -> None:
         """Overwrite it."""
         cache.zero_()
+
+
+def _run_once(call: Callable[[], object], quantiles: tuple[float, ...] = (0.5,), **_: Any) -> list[float]:
+    """Milliseconds of one call, for each quantile."""
+    start = time.perf_counter()
+    call()
+    return [1e3 * (time.perf_counter() - start)] * len(quantiles)
 
 
 if is_requested():

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from isthmus_triton import build, kernel, npu
+from isthmus_triton import build, kernel, npu, ranges
 from isthmus_triton.analysis import Sharing
 from isthmus_triton.debug.faults import KernelFault
 from isthmus_triton.debug.launch import Debugger
@@ -79,7 +79,11 @@ class Launcher:
         )
         self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
-        self._variants: dict[Sharing, Program] = {}
+        self._variants: dict[tuple[Sharing, bool], Program] = {}
+        self._always_wraps = metadata.largest == str(ranges.LIMIT)
+        self._largest = (
+            None if metadata.largest.isdecimal() else eval(f"lambda x, y, z, v: {metadata.largest}")
+        )
         if metadata.checks_accesses:
             self._debugger = self._new_debugger()
 
@@ -115,7 +119,8 @@ class Launcher:
             enter(launch_metadata)
         if x * y * z > 0:
             if self._debugger is None:
-                self._run(program, self._struct.pack(x, y, z, *values), tensors, addresses)
+                wraps = self._largest is not None and self._largest(x, y, z, values) >= ranges.LIMIT
+                self._run(program, self._struct.pack(x, y, z, *values), tensors, addresses, wraps)
             else:
                 self._debug(self._debugger, program, (x, y, z), arguments)
         if exit is not None:
@@ -126,10 +131,10 @@ class Launcher:
         pointers, call = self._packed(grid, arguments)
         tensors = [each for _, each in pointers.values()]
         if self._debugger is not None or not is_fused:
-            program = self._variant(Sharing.PARTS if not is_fused else _sharing(tensors))
-            program.run(call)
+            other = self._variant(Sharing.PARTS if not is_fused else _sharing(tensors), True)
+            (other or program).run(call)
         else:
-            self._run(program, call, tensors, len(tensors))
+            self._run(program, call, tensors, len(tensors), False)
 
     def find_writer(
         self, grid: tuple[int, int, int], arguments: Any, address: int
@@ -137,16 +142,16 @@ class Launcher:
         """Launch with checks on other tensors of the CPU; return the program that wrote at an address."""
         debugger = self._debugger or self._new_debugger()
         checked = Program(
-            build.library(kernel.to_c(self._ttir, Sharing.PARTS, is_debugged=True), self._fuses)
+            build.library(kernel.to_c(self._ttir, Sharing.PARTS, is_debugged=True), self._fuses, True)
         )
         with contextlib.suppress(KernelFault):
             self._debug(debugger, checked, grid, arguments)
         return debugger.writer(address, grid)
 
-    def _run(self, program: Program, call: bytes, tensors: list[torch.Tensor], addresses: int) -> None:
-        sharing = _sharing(tensors)
-        if sharing is not Sharing.NOTHING:
-            program = self._variant(sharing)
+    def _run(
+        self, program: Program, call: bytes, tensors: list[torch.Tensor], addresses: int, wraps: bool
+    ) -> None:
+        program = self._variant(_sharing(tensors), wraps) or program
         devices = {each.device for each in tensors}
         if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
             _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
@@ -207,11 +212,16 @@ class Launcher:
             raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
         return tensor.data_ptr()
 
-    def _variant(self, sharing: Sharing) -> Program:
-        """The kernel for tensors that share memory, compiled at its first launch."""
-        if sharing not in self._variants:
-            self._variants[sharing] = Program(build.library(kernel.to_c(self._ttir, sharing), self._fuses))
-        return self._variants[sharing]
+    def _variant(self, sharing: Sharing, wraps: bool) -> Program | None:
+        """The kernel for tensors that share memory, or integers that wrap, compiled at its first launch."""
+        if sharing is Sharing.NOTHING and not wraps:
+            return None
+        key = sharing, wraps or self._always_wraps
+        if key not in self._variants:
+            self._variants[key] = Program(
+                build.library(kernel.to_c(self._ttir, sharing), self._fuses, key[1])
+            )
+        return self._variants[key]
 
 
 def _parameters(

@@ -294,6 +294,7 @@ static int is_repeated(const void* p, int size, int access) {
 /* ---- Accesses */
 
 static void check(struct cell* cell, void* p, int size, int kind, int access, const void* value, uint32_t in) {
+  if (kind & ATOMIC && !(kind & WRITE)) return; /* a volatile load expects that others write meanwhile */
   int is_atomic = kind & ATOMIC, changes = kind & WRITE && (!value || memcmp(p, value, size));
   uint32_t writer = cell->writer;
   if (is_live(writer) && program_at(writer) != debugger.program) {
@@ -316,7 +317,7 @@ static void note(struct cell* cell, const void* p, int size, int kind, int acces
     cell->writer = node, cell->writer_access = access, cell->reader = cell->other = 0;
     cell->flags = (kind & (ATOMIC | RELEASE)) | (is_same ? UNCHANGED : 0);
   } else if (kind & ATOMIC) {
-    return; /* a volatile load */
+    return;
   } else if (!is_live(cell->reader) || program_at(cell->reader) == debugger.program) {
     if (!is_live(cell->reader)) cell->other = 0;
     cell->reader = node, cell->reader_access = access;

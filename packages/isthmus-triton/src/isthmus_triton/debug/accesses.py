@@ -46,12 +46,16 @@ class Accesses:
         self._body = next(each for each in parts if each.is_public).body
         operations = [operation for each in parts for operation in walk(each.body)]
         self._origins = _origins(operations, parts)
+        conditions = (each.regions[0] for each in operations if each.name == "scf.while")
+        self._waiting = {id(each) for region in conditions for each in region.operations}
         checked = [each for each in operations if each.name in _NAMES or _is_offset(each)]
         self.numbers = {id(each): number for number, each in enumerate(checked)}
         self.list = [self._access(each) for each in checked]
 
     def _access(self, operation: Operation) -> Access:
         name, kind = _NAMES.get(operation.name, "arithmetic"), _kind(operation)
+        if operation.name == "tt.load" and id(operation) in self._waiting:
+            kind |= ATOMIC  # it may wait for another program
         text = operation.string() if operation.name == "tt.assert" else ""
         return Access(
             name, operation.line, kind, self._parameters(operation.operands[0]) if kind else None, text

@@ -49,7 +49,8 @@ def _marking(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 
 
 def _fill(tensor: torch.Tensor) -> None:
-    if type(tensor) is not torch.Tensor or tensor.is_quantized:
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    if type(tensor) is not torch.Tensor or tensor.is_quantized or is_wrapped:
         return
     found = storage_of(tensor)
     if found is None or found[1] > _LARGEST:

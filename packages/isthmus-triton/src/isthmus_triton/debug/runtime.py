@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from isthmus_triton import build
 
+_lock = threading.Lock()
 LookUp = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
 
 
@@ -62,13 +64,14 @@ def run(
         return found is not None
 
     flat = [number for each in allocations for number in each]
-    count = library().debug_run(
-        ctypes.c_void_p(kernel), ctypes.c_char_p(call), (ctypes.c_uint64 * len(flat))(*flat), len(allocations),
-        (ctypes.c_uint64 * len(allowed))(*allowed), len(allowed), LookUp(answer), ctypes.c_uint64(seed),
-    )  # fmt: skip
-    if count < 0:
-        raise MemoryError(
-            "the debugger of Triton kernels needs 300 GiB of addresses; raise the limit (ulimit -v)"
-        )
-    faults = library().debug_faults()
-    return [RawFault.from_buffer_copy(faults[each]) for each in range(count)]
+    with _lock:
+        count = library().debug_run(
+            ctypes.c_void_p(kernel), ctypes.c_char_p(call), (ctypes.c_uint64 * len(flat))(*flat), len(allocations),
+            (ctypes.c_uint64 * len(allowed))(*allowed), len(allowed), LookUp(answer), ctypes.c_uint64(seed),
+        )  # fmt: skip
+        if count < 0:
+            raise MemoryError(
+                "checks of Triton kernels need 264 GiB of addresses; raise the limit (ulimit -v)"
+            )
+        faults = library().debug_faults()
+        return [RawFault.from_buffer_copy(faults[each]) for each in range(count)]
