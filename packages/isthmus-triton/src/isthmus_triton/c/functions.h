@@ -3,37 +3,43 @@
 
 #include "conversions.h"
 
-/* polynomial * 2**exponent, in two steps so that results underflow and overflow as they should. */
-INLINED float times_power_of_2(float polynomial, float exponent) {
-  int32_t whole = (int32_t)exponent, half = whole >> 1;
-  return polynomial * as_float((uint32_t)(half + 127) << 23) * as_float((uint32_t)(whole - half + 127) << 23);
+/* Comparisons of bits as integers are one instruction each, those of floats two. NaN becomes a bound. */
+INLINED float clamped(float x, float low, float high) {
+  int32_t bits = (int32_t)float_bits(x), above = (int32_t)float_bits(high);
+  uint32_t within = (uint32_t)(bits < above ? bits : above), below = float_bits(low);
+  return as_float(within < below ? within : below);
 }
-/* exp of |x| <= log(2) / 2, by its Taylor series with rounded coefficients. */
-INLINED float exp_near_0(float x) {
-  float p = 1.98756915e-4f;
-  p = __builtin_fmaf(p, x, 1.39819995e-3f);
-  p = __builtin_fmaf(p, x, 8.33345205e-3f);
-  p = __builtin_fmaf(p, x, 4.16657962e-2f);
-  p = __builtin_fmaf(p, x, 1.66666657e-1f);
-  p = __builtin_fmaf(p, x, 5.00000000e-1f);
-  return __builtin_fmaf(p, x * x, x) + 1.0f;
+/* SHIFT added to a float leaves its nearest whole number + 126 in the last bits. */
+#define SHIFT 12583038.0f
+/* value * 2**(n - 1) for n + SHIFT, in two steps so that subnormal results are rounded once. */
+INLINED float times_power_of_2(float value, float shifted) {
+  int32_t bits = (int32_t)float_bits(shifted), least = 0x4b400002, normal = bits > least ? bits : least;
+  return value * as_float((uint32_t)normal << 23) * as_float(((uint32_t)(bits - normal) << 23) + 0x3f800000u);
 }
-/* The nearest whole number: a sum with 1.5 * 2**23 rounds away the fraction. */
-INLINED float nearest_whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
-
+/* The polynomials are minimax fits of 2 exp(x) for |x| <= log(2) / 2, and of 2 * 2**x for |x| <= 0.5. */
 INLINED float fast_expf(float x) {
-  float within = x > 89.0f ? 89.0f : x;
-  within = within < -105.0f ? -105.0f : within;
-  float n = nearest_whole(within * 1.44269504f);
+  float within = clamped(x, -105.0f, 89.0f);
+  float shifted = __builtin_fmaf(within, 1.44269504f, SHIFT), n = shifted - SHIFT;
   float rest = __builtin_fmaf(n, -0.693145752f, within); /* log(2) in two parts */
   rest = __builtin_fmaf(n, -1.42860677e-6f, rest);
-  return times_power_of_2(exp_near_0(rest), n == n ? n : 0.0f);
+  float p = __builtin_fmaf(0.00281225587f, rest, 0.0167580415f);
+  p = __builtin_fmaf(p, rest, 0.0833295509f);
+  p = __builtin_fmaf(p, rest, 0.333327293f);
+  p = __builtin_fmaf(p, rest, 1.00000012f);
+  p = __builtin_fmaf(p, rest, 2.0f);
+  p = __builtin_fmaf(p, rest, 2.0f);
+  return x == x ? times_power_of_2(p, shifted) : x;
 }
 INLINED float fast_exp2f(float x) {
-  float within = x > 129.0f ? 129.0f : x;
-  within = within < -152.0f ? -152.0f : within;
-  float n = nearest_whole(within);
-  return times_power_of_2(exp_near_0((within - n) * 0.693147182f), n == n ? n : 0.0f);
+  float within = clamped(x, -152.0f, 129.0f);
+  float shifted = within + SHIFT, rest = within - (shifted - SHIFT);
+  float p = __builtin_fmaf(0.000311893615f, rest, 0.00268132891f);
+  p = __builtin_fmaf(p, rest, 0.0192353856f);
+  p = __builtin_fmaf(p, rest, 0.111006208f);
+  p = __builtin_fmaf(p, rest, 0.480453044f);
+  p = __builtin_fmaf(p, rest, 1.38629448f);
+  p = __builtin_fmaf(p, rest, 2.0f);
+  return x == x ? times_power_of_2(p, shifted) : x;
 }
 /* log(m * 2**e) = e * log(2) + 2 * atanh((m - 1) / (m + 1)), m within sqrt(0.5) .. sqrt(2). */
 INLINED float fast_logf(float x) {
