@@ -23,6 +23,7 @@
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make pytorch-tests MIRRORS=path  PyTorch's own tests for any device on the host chip, into docs/results/ (an hour)
 #   make frameworks MIRRORS=path  frameworks' examples and popular programs, unmodified, into docs/results/ (an hour)
+#   make triton-libraries MIRRORS=path  tests of libraries of Triton kernels, unmodified, into docs/results/ (hours)
 #   make cuda-names   CUDA's names in the newest releases of libraries, and what is answered, into docs/results/ (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
 #   make ascend-core  the tests of device, dispatch, frameworks and parallelisms on the ascend driver (minutes)
@@ -47,7 +48,7 @@
 #   make clean        remove the build (not the environments)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo accumulation megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo frameworks cuda-names pytorch-tests ascend ascend-core async-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate silent-errors accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo accumulation megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo frameworks triton-libraries cuda-names pytorch-tests ascend ascend-core async-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate silent-errors accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
 
 # Each version of PyTorch has an environment of its own; what is compiled for one lies beside what is for the others.
 DEFAULT_TORCH := 2.13.0
@@ -288,6 +289,12 @@ build/frameworks/packages:
 	  torchtune==0.6.1 torchao==0.15.0
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $@ \
 	  --requirement tools/frameworks/packages.txt
+
+build/triton-libraries/packages:
+	@$(PIP) --no-deps --target $@ sqlalchemy
+
+triton-libraries: setup build/triton-libraries/packages
+	@$(BIN)/python -m tools.triton_libraries $(MIRRORS)
 
 cuda-names: setup
 	@$(BIN)/python -m tools.cuda_names

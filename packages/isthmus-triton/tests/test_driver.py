@@ -53,6 +53,20 @@ def test_a_number_may_come_in_any_width():
 
 
 @triton.jit
+def fill_kernel(x, BLOCK: tl.constexpr, value):
+    tl.store(x + tl.arange(0, BLOCK), value)
+
+
+def test_a_compiled_kernel_takes_its_arguments_without_constants():
+    x = torch.zeros(8)
+    kernel = fill_kernel[(1,)](x, 8, 2)
+    kernel[(1, 1, 1)](x, 3)
+    assert x.tolist() == [3.0] * 8
+    kernel[(1, 1, 1)](x, 8, 4)
+    assert x.tolist() == [4.0] * 8
+
+
+@triton.jit
 def rows_kernel(x, out, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -79,6 +93,22 @@ def test_launches_are_work_of_the_current_stream():
     libc.sem_post(semaphore)
     torch.chip.current_stream().wait_event(done)
     assert torch.equal(out + 0, torch.full((50, 256), 2500.0, device="chip"))
+
+
+class Pointer:
+    """A pointer that is no tensor."""
+
+    def __init__(self, tensor):
+        self.dtype, self.data_ptr = tensor.dtype, tensor.data_ptr
+
+
+def test_memory_without_a_tensor_is_in_order():
+    x, out = torch.ones(50, 256, device="chip"), torch.zeros(50, 256, device="chip")
+    for _ in range(20):
+        rows_kernel[(50,)](x, out, 50, 256)
+        rows_kernel[(50,)](Pointer(out), Pointer(x), 1, 256)
+        assert torch.equal(x, torch.full((50, 256), 50.0, device="chip"))
+        x.fill_(1.0)
 
 
 def test_a_grid_without_programs_does_nothing():

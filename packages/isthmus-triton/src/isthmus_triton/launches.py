@@ -68,11 +68,18 @@ class Launcher:
     def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
         self._is_in_job = is_in_job
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
-        names = list(source.signature)
+        self._names = list(source.signature)
         constants = {
-            key if isinstance(key, tuple) else (names.index(key),) for key in getattr(source, "constants", {})
+            key if isinstance(key, tuple) else (self._names.index(key),)
+            for key in getattr(source, "constants", {})
         }
         self._parameters = list(_parameters(source.signature.values(), constants))
+        places = (
+            [at for at, each in enumerate(source.fn.params) if not each.is_constexpr]
+            if hasattr(source, "fn")
+            else []
+        )
+        self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[Sharing, Program] = {}
 
@@ -81,6 +88,11 @@ class Launcher:
         exit: Any, *arguments: Any,
     ) -> None:  # fmt: skip
         """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
+        if len(arguments) == len(self._without_constants) < len(self._names):  # FlagGems passes no constants
+            places = self._without_constants
+            arguments = tuple(
+                arguments[places[at]] if at in places else None for at in range(len(self._names))
+            )
         values: list[int] = []
         tensors: list[torch.Tensor] = []
         addresses = 0
@@ -103,6 +115,8 @@ class Launcher:
             if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
                 program.enqueue(call, _stream(tensors[0].device))
             else:
+                if addresses > len(tensors):
+                    devices |= _accelerators()  # whose memory an address without a tensor may be
                 for device in devices:
                     if device.type != "cpu":
                         _stream(device).synchronize()
@@ -149,6 +163,13 @@ def _parameters(
             raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
         else:
             yield at, "P" if type.startswith("*") else _FORMATS[type]
+
+
+def _accelerators() -> set[torch.device]:
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
 
 
 def _is_in_host_call() -> bool:

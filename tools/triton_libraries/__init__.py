@@ -1,0 +1,1 @@
+"""Tests of libraries of Triton kernels, unmodified, on the host chip."""
