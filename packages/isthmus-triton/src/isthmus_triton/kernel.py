@@ -37,7 +37,7 @@ def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
     """Print a kernel's TTIR as C.
 
     Its function ``run`` takes an array of 8 bytes each: the sizes of the grid, and the arguments. ``run_and_free``
-    frees the array too.
+    frees the array too; ``copy`` makes one for it.
 
     Args:
         text: of the module.
@@ -141,17 +141,23 @@ def _launch(parameters: list[Value]) -> list[str]:
         if not each.type.is_pointer and each.type.element not in TO_MEMORY:
             type = IN_MEMORY[each.type.element]
         lines += [f"{type} {each.code}; memcpy(&{each.code}, arguments + {place}, sizeof {each.code});"]
-    arguments = ", ".join(each.code for each in parameters)
+    arguments = "".join(f", {each.code}" for each in parameters)
     return [
         *lines,
         f"const int64_t count = x * y * z, chunk = count / {_CHUNKS} > 0 ? count / {_CHUNKS} : 1;",
-        "#pragma omp parallel for schedule(dynamic, chunk) if (count > 1)",
-        "for (int64_t i = 0; i < count; i++)",
-        "program((int)(i % x), (int)(i / x % y), (int)(i / (x * y)), (int)x, (int)y, (int)z"
-        f"{', ' if arguments else ''}{arguments});",
+        "#pragma omp parallel for schedule(dynamic) if (count > 1)",
+        "for (int64_t first = 0; first < count; first += chunk) {",
+        "int at_x = first % x, at_y = first / x % y, at_z = first / (x * y);",
+        "for (int64_t left = count - first < chunk ? count - first : chunk; left > 0; left--) {",
+        f"program(at_x, at_y, at_z, (int)x, (int)y, (int)z{arguments});",
+        "if (++at_x == x) at_x = 0, at_y++;",
+        "if (at_y == y) at_y = 0, at_z++;",
+        "}",
+        "}",
         "}",
         "void run(const uint64_t *call) { launch(call[0], call[1], call[2], call + 3); }",
         "void run_and_free(uint64_t *call) { run(call); free(call); }",
+        "void *copy(const void *call, size_t size) { return memcpy(malloc(size), call, size); }",
     ]
 
 

@@ -23,8 +23,6 @@ _FORMATS = {
 
 
 _libc = ctypes.CDLL(None)
-_libc.malloc.restype = ctypes.c_void_p
-_libc.malloc.argtypes = [ctypes.c_size_t]
 _libc.free.argtypes = [ctypes.c_void_p]
 
 
@@ -43,12 +41,13 @@ class Program:
             self._library = ctypes.CDLL(file.name)
         self.run = self._library.run
         self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
+        self._copy = self._library.copy
+        self._copy.argtypes, self._copy.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_void_p
         self.run_and_free = ctypes.cast(self._library.run_and_free, ctypes.c_void_p).value or 0
 
     def enqueue(self, call: bytes, stream: Any) -> None:
         """Run once the stream's work is done; its later work waits."""
-        memory = _libc.malloc(len(call))
-        ctypes.memmove(memory, call, len(call))
+        memory = self._copy(call, len(call))
         try:
             stream.launch_host_function(self.run_and_free, memory)
         except BaseException:
@@ -73,14 +72,16 @@ class Launcher:
             key if isinstance(key, tuple) else (self._names.index(key),)
             for key in getattr(source, "constants", {})
         }
-        self._parameters = list(_parameters(source.signature.values(), constants))
+        parameters = list(_parameters(source.signature.values(), constants))
+        self._places = [(path[0], path[1:]) for path, _ in parameters]
+        self._pointers = [(at, path[0]) for at, (path, form) in enumerate(parameters) if form == "P"]
         places = (
             [at for at, each in enumerate(source.fn.params) if not each.is_constexpr]
             if hasattr(source, "fn")
             else []
         )
         self._without_constants = {place: at for at, place in enumerate(places)}
-        self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
+        self._struct = struct.Struct("qqq" + "".join(form for _, form in parameters))
         self._variants: dict[Sharing, Program] = {}
 
     def __call__(
@@ -93,34 +94,37 @@ class Launcher:
             arguments = tuple(
                 arguments[places[at]] if at in places else None for at in range(len(self._names))
             )
-        values: list[int] = []
+        values: list[Any] = []
         tensors: list[torch.Tensor] = []
-        addresses = 0
-        for path, form in self._parameters:
-            value: Any = arguments
+        others = []  # addresses without a tensor
+        are_on_cpu = True
+        for place, path in self._places:
+            value = arguments[place]
             for index in path:
                 value = value[index]
-            if form == "P":
-                value = self._address(value, tensors, path[0])
-                addresses += value != 0
             values.append(value)
+        for at, place in self._pointers:
+            value = values[at]
+            if type(value) is torch.Tensor and value.is_cpu and not self._is_in_job:
+                values[at] = address = value.data_ptr()
+                if address:
+                    tensors.append(value)
+            else:
+                are_on_cpu, count = False, len(tensors)
+                values[at] = address = self._address(value, tensors, place)
+                if address and len(tensors) == count:
+                    others.append(address)
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
-            sharing = _sharing(tensors)
+            sharing = _sharing(tensors) if len(tensors) > 1 else Sharing.NOTHING
             if sharing is not Sharing.NOTHING:
                 program = self._variant(sharing)
             call = self._struct.pack(x, y, z, *values)
-            devices = {each.device for each in tensors}
-            if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-                program.enqueue(call, _stream(tensors[0].device))
-            else:
-                if addresses > len(tensors):
-                    devices |= _accelerators()  # whose memory an address without a tensor may be
-                for device in devices:
-                    if device.type != "cpu":
-                        _stream(device).synchronize()
+            if are_on_cpu:
                 program.run(call)
+            else:
+                _run_after(program, call, {each.device for each in tensors}, bool(others))
         if exit is not None:
             exit(launch_metadata)
 
@@ -165,9 +169,20 @@ def _parameters(
             yield at, "P" if type.startswith("*") else _FORMATS[type]
 
 
-def _accelerators() -> set[torch.device]:
-    import torch
+def _run_after(program: Program, call: bytes, devices: set[torch.device], has_others: bool) -> None:
+    """Run in the order of streams: on the stream of the chip of all tensors, else once those of all chips are done."""
+    if has_others:
+        devices |= _accelerators()  # whose memory an address without a tensor may be
+    chips = [each for each in devices if each.type != "cpu"]
+    if len(devices) == len(chips) == 1 and not has_others:
+        program.enqueue(call, _stream(chips[0]))
+        return
+    for chip in chips:
+        _stream(chip).synchronize()
+    program.run(call)
 
+
+def _accelerators() -> set[torch.device]:
     device = torch.accelerator.current_accelerator(check_available=True)
     return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
 
