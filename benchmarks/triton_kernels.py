@@ -68,7 +68,9 @@ def norm_forward_kernel(x, out, weight, bias, means, rstds, columns, epsilon, BL
         at = start + tl.arange(0, BLOCK)
         mask = at < columns
         normal = (tl.load(x + at, mask=mask, other=0.0).to(tl.float32) - mean) * rstd
-        tl.store(out + at, normal * tl.load(weight + at, mask=mask) + tl.load(bias + at, mask=mask), mask=mask)
+        tl.store(
+            out + at, normal * tl.load(weight + at, mask=mask) + tl.load(bias + at, mask=mask), mask=mask
+        )
 
 
 @triton.jit
@@ -106,7 +108,9 @@ def norm_backward_kernel(
 
 
 @triton.jit
-def norm_sums_kernel(dweight, dbias, weights, biases, groups, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def norm_sums_kernel(
+    dweight, dbias, weights, biases, groups, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
     at = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     weight = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     bias = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)

@@ -71,9 +71,7 @@ def cases() -> list[Case]:
     def backward(name: str) -> Callable[[], Any]:
         return lambda: torch.autograd.grad(graphs[name], leaves, gradient, retain_graph=True)
 
-    found.append(
-        Case("layer norm backward", "1024x1024", fixed(), backward("ours"), backward("theirs"))
-    )
+    found.append(Case("layer norm backward", "1024x1024", fixed(), backward("ours"), backward("theirs")))
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
         for m, n, k in ((512, 512, 512), (1024, 1024, 1024), (777, 1000, 901)):
             a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
@@ -282,7 +280,9 @@ def _libraries() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15, help="measured rounds (default 15)")
-    parser.add_argument("--only", default="", help="measure only cases whose name contains this, save nothing")
+    parser.add_argument(
+        "--only", default="", help="measure only cases whose name contains this, save nothing"
+    )
     parser.add_argument("--part", choices=("interpret", "compile"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)

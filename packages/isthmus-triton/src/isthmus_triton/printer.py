@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import re
 
-from isthmus_triton.analysis import SHAPES, Analysis, Sharing, loop_order, operands_within, reached
+from isthmus_triton.analysis import (
+    SHAPES,
+    Analysis,
+    Sharing,
+    loop_order,
+    operands_within,
+    reached,
+    rises_by_1,
+    step_along,
+)
 from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
-from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, reshaped
+from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, masked, reshaped
 from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Block, Operation, Type, Value
 
@@ -152,7 +161,32 @@ class Printer:
             if operation.name == "tt.load"
             else expression(operation, codes, value)
         )
+        if operation.name == "arith.cmpi" and self._note_edge(operation, index, nest):
+            code = masked(code)
         return self._declare(nest, max([each.depth for each in operands], default=0), value.type, code)
+
+    def _note_edge(self, operation: Operation, index: list[Index], nest: Nest) -> bool:
+        """Note how many leading elements of the innermost loop a comparison holds for, if it does for no others."""
+        x, y = operation.operands
+        match operation.head.split(",")[0].strip():
+            case "sgt":
+                x, y = y, x
+            case "slt":
+                pass
+            case _:
+                return False
+        along = [at for at, each in enumerate(index) if each.code == f"i{nest.innermost}"]
+        if len(along) != 1 or not rises_by_1(x, along[0]) or step_along(y, along[0]) != 0:
+            return False
+        start = [ZERO if at == along[0] else each for at, each in enumerate(index)]
+        first, limit = (self.element(each, start, nest) for each in (x, y))
+        depth = max(first.depth, limit.depth)
+        if depth > nest.order.index(nest.innermost):
+            return False
+        edge = Index(self.name("edge"), depth)
+        nest.before[depth].append(f"int64_t const {edge.code} = (int64_t){limit.code} - {first.code};")
+        nest.edges.add(edge.code)
+        return True
 
     def _read(self, value: Value, index: list[Index], nest: Nest) -> Index:
         if not value.code:
@@ -367,6 +401,5 @@ def _in_panels(value: Value, nest: Nest, index: list[Index]) -> str:
     rows, (row, column) = value.shape[0], index
     if column.depth == len(nest.shape):
         nest.panels.add(int(column.code[1:]))
-        start = "j" + column.code[1:]
-        return f"{start} * {rows} + {row.code} * {PANEL} + ({column.code} - {start})"
+        return f"j{column.code[1:]} * {rows} + {row.code} * {PANEL} + q"
     return f"{column.code} / {PANEL} * {rows * PANEL} + {row.code} * {PANEL} + {column.code} % {PANEL}"

@@ -52,6 +52,7 @@ class Value:
         must_be_stored: it stays one even when its operands became arrays.
         is_costly: printing it again costs much, by itself or by its operands.
         is_costly_itself: by its own operation.
+        is_cheap: it costs no more than loads of consecutive elements.
         size: operations in its expression.
         is_address: an integer that only feeds addresses.
         in_panels: the array holds panels of 32 columns.
@@ -69,6 +70,7 @@ class Value:
     must_be_stored: bool = False
     is_costly: bool = False
     is_costly_itself: bool = False
+    is_cheap: bool = False
     size: int = 1
     is_address: bool = False
     in_panels: bool = False
