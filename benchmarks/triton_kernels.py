@@ -1,7 +1,6 @@
 """Triton kernels that `triton_speed.py` measures, in the forms of Triton's tutorials."""
 
 import math
-from typing import Any
 
 import torch
 import triton
@@ -124,32 +123,31 @@ def norm_sums_kernel(
     tl.store(biases + at, tl.sum(bias, axis=0), mask=at < columns)
 
 
-class LayerNorm(torch.autograd.Function):
-    """Layer norm over the rows of a matrix."""
+def norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Layer norm over the rows of a matrix: the result, the means and the inverse standard deviations."""
+    rows, columns = x.shape
+    out, means, rstds = torch.empty_like(x), x.new_empty(rows), x.new_empty(rows)
+    block = triton.next_power_of_2(columns)
+    norm_forward_kernel[(rows,)](x, out, weight, bias, means, rstds, columns, 1e-5, BLOCK=block)
+    return out, means, rstds
 
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        rows, columns = x.shape
-        out, means, rstds = torch.empty_like(x), x.new_empty(rows), x.new_empty(rows)
-        block = triton.next_power_of_2(columns)
-        norm_forward_kernel[(rows,)](x, out, weight, bias, means, rstds, columns, 1e-5, BLOCK=block)
-        ctx.save_for_backward(x, weight, means, rstds)
-        return out
 
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        x, weight, means, rstds = ctx.saved_tensors
-        (rows, columns), groups = x.shape, 64
-        dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-        sums, locks = x.new_zeros(2, groups, columns), torch.zeros(2 * groups, dtype=torch.int32)
-        block = triton.next_power_of_2(columns)
-        norm_backward_kernel[(rows,)](
-            dx, dy, sums[0], sums[1], x, weight, means, rstds, locks, columns, GROUPS=groups, BLOCK=block
-        )
-        norm_sums_kernel[(triton.cdiv(columns, 128),)](
-            sums[0], sums[1], dweight, dbias, groups, columns, ROWS=32, COLUMNS=128
-        )
-        return dx, dweight, dbias
+def norm_backward(
+    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, means: torch.Tensor, rstds: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Gradients of a layer norm's input, weight and bias."""
+    (rows, columns), groups = x.shape, 16
+    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+    dweights, dbiases = x.new_zeros(groups, columns), x.new_zeros(groups, columns)
+    locks = torch.zeros(2 * groups, dtype=torch.int32)
+    block = triton.next_power_of_2(columns)
+    norm_backward_kernel[(rows,)](
+        dx, dy, dweights, dbiases, x, weight, means, rstds, locks, columns, GROUPS=groups, BLOCK=block
+    )
+    norm_sums_kernel[(triton.cdiv(columns, 128),)](
+        dweights, dbiases, dweight, dbias, groups, columns, ROWS=16, COLUMNS=128
+    )
+    return dx, dweight, dbias
 
 
 @triton.jit

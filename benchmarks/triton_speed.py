@@ -61,17 +61,34 @@ def cases() -> list[Case]:
         found.append(
             Case("softmax", f"1024x{columns}", fixed(rows), kernels.softmax, lambda x: torch.softmax(x, 1))
         )
-    rows, weight, bias = torch.randn(1024, 1024), torch.rand(1024), torch.rand(1024)
-    ours, theirs = kernels.LayerNorm.apply, lambda x, w, b: F.layer_norm(x, x.shape[1:], w, b)
-    found.append(Case("layer norm", "1024x1024", fixed(rows, weight, bias), ours, theirs))
-    gradient = torch.randn(1024, 1024)
-    leaves = [each.clone().requires_grad_() for each in (rows, weight, bias)]
-    graphs = {name: function(*leaves) for name, function in (("ours", ours), ("theirs", theirs))}
-
-    def backward(name: str) -> Callable[[], Any]:
-        return lambda: torch.autograd.grad(graphs[name], leaves, gradient, retain_graph=True)
-
-    found.append(Case("layer norm backward", "1024x1024", fixed(), backward("ours"), backward("theirs")))
+    rows, weight, bias, gradient = (
+        torch.randn(1024, 1024),
+        torch.rand(1024),
+        torch.rand(1024),
+        torch.randn(1024, 1024),
+    )
+    inputs, forward = fixed(rows, weight, bias), torch.native_layer_norm
+    found.append(
+        Case(
+            "layer norm",
+            "1024x1024",
+            inputs,
+            kernels.norm,
+            lambda x, w, b: forward(x, x.shape[1:], w, b, 1e-5),
+        )
+    )
+    _, means, rstds = forward(rows, rows.shape[1:], weight, bias, 1e-5)
+    found.append(
+        Case(
+            "layer norm backward",
+            "1024x1024",
+            fixed(gradient, rows, weight, means, rstds),
+            lambda dy, x, w, m, r: kernels.norm_backward(dy, x, w, m.flatten(), r.flatten()),
+            lambda dy, x, w, m, r: torch.ops.aten.native_layer_norm_backward(
+                dy, x, x.shape[1:], m, r, w, bias, [True, True, True]
+            ),
+        )
+    )
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
         for m, n, k in ((512, 512, 512), (1024, 1024, 1024), (777, 1000, 901)):
             a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
@@ -147,6 +164,7 @@ def check(case: Case) -> None:
         result = function(*case.make())
         results.append(result if isinstance(result, tuple) else (result,))
     for ours, theirs in zip(*results, strict=True):
+        theirs = theirs.reshape(ours.shape)
         difference, largest = (ours.double() - theirs.double()).abs().max(), theirs.double().abs().max()
         if not difference <= case.tolerance * max(1.0, largest):
             raise SystemExit(f"triton_speed: {case.name} {case.size} differs from PyTorch's result")

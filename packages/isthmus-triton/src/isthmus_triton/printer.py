@@ -8,6 +8,7 @@ from isthmus_triton.analysis import (
     SHAPES,
     Analysis,
     Sharing,
+    is_expression,
     loop_order,
     operands_within,
     reached,
@@ -230,7 +231,8 @@ class Printer:
     def store_tensor(self, value: Value) -> str:
         """Compute a tensor into an array: its home, or a new one."""
         operation = value.operation
-        value.in_panels = not value.home and _is_in_panels(value)
+        value.in_bits = not value.home and _is_in_bits(value)
+        value.in_panels = not value.home and not value.in_bits and _is_in_panels(value)
         source = value
         order = [1, 0] if operation is not None and operation.name == "tt.trans" else []
         if (
@@ -250,8 +252,8 @@ class Printer:
         value.is_stored = True
         place = _in_panels(value, nest, at) if value.in_panels else linear(value.shape, at).code
         nest.unfinished[value.number] = source is value and not value.in_panels
-        array = value.home or self.array(value.type)
-        nest.add(f"{array}[{place}] = {code};")
+        array = value.home or self.array(value.type._replace(element="i16") if value.in_bits else value.type)
+        nest.add(f"{array}[{place}] = " + (f"float_bits({code}) >> 16;" if value.in_bits else f"{code};"))
         return array
 
     def fill(self, array: str, value: Value) -> None:
@@ -394,6 +396,29 @@ def _is_in_panels(value: Value) -> bool:
             for user in value.users
         )
     )
+
+
+def _is_in_bits(value: Value) -> bool:
+    """Whether the only use is as a factor of products by the kernel that reads bfloat16 numbers."""
+
+    def is_factor_alone(value: Value) -> bool:
+        return is_expression(value.operation) and all(
+            user.name == "tt.dot" and value in user.operands[:2] and value is not user.operands[2]
+            for user in value.users
+        )
+
+    def fits(product: Operation) -> bool:
+        a, b = product.operands[:2]
+        return (
+            a.type.element == b.type.element == "bf16"
+            and product.result.type.element == "f32"
+            and len(a.shape) == 2
+            and a.shape[0] % 4 == a.shape[1] % 2 == b.shape[1] % 32 == 0
+            and is_factor_alone(a)
+            and is_factor_alone(b)
+        )
+
+    return is_factor_alone(value) and all(fits(user) for user in value.users)
 
 
 def _in_panels(value: Value, nest: Nest, index: list[Index]) -> str:

@@ -56,6 +56,7 @@ class Value:
         size: operations in its expression.
         is_address: an integer that only feeds addresses.
         in_panels: the array holds panels of 32 columns.
+        in_bits: the array holds bfloat16 numbers as in memory.
         consecutive: a C flag: the array holds consecutive integers.
         moving: see Moving.
         home: the array in which the value must end.
@@ -74,6 +75,7 @@ class Value:
     size: int = 1
     is_address: bool = False
     in_panels: bool = False
+    in_bits: bool = False
     consecutive: str = ""
     moving: Moving | None = None
     home: str = ""
