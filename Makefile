@@ -22,6 +22,7 @@
 #   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make pytorch-tests MIRRORS=path  PyTorch's own tests for any device on the host chip, into docs/results/ (an hour)
+#   make triton-tests MIRRORS=path  Triton's own tests of its language on tensors of the CPU, into docs/results/ (an hour)
 #   make frameworks MIRRORS=path  frameworks' examples and popular programs, unmodified, into docs/results/ (an hour)
 #   make triton-libraries MIRRORS=path  tests of libraries of Triton kernels, unmodified, into docs/results/ (hours)
 #   make cuda-names   CUDA's names in the newest releases of libraries, and what is answered, into docs/results/ (a minute)
@@ -48,7 +49,7 @@
 #   make clean        remove the build (not the environments)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo accumulation megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo frameworks triton-libraries cuda-names pytorch-tests ascend ascend-core async-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate silent-errors accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo accumulation megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo frameworks triton-libraries cuda-names pytorch-tests triton-tests ascend ascend-core async-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate silent-errors accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
 
 # Each version of PyTorch has an environment of its own; what is compiled for one lies beside what is for the others.
 DEFAULT_TORCH := 2.13.0
@@ -224,7 +225,7 @@ conform: setup
 	@$(BIN)/python -m pytest -m slow $(CORE)/tests/conformance/test_without_torch.py
 
 bench: setup
-	@for name in autoload overhead shim kernel_route graph_replay train_step accuracy compile_step llm_operators collectives parallel_step migrate_analyse data checkpoint plan advise plan_parallel ascend_overhead; do \
+	@for name in autoload overhead shim kernel_route graph_replay train_step accuracy compile_step llm_operators collectives parallel_step migrate_analyse data checkpoint plan advise plan_parallel ascend_overhead triton_debug; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # The environments have the core of this one.
@@ -306,6 +307,10 @@ build/test-packages:
 # MIRRORS/Ascend+pytorch/repo or MIRRORS/Ascend/pytorch is a clone with its history.
 pytorch-tests: setup build/test-packages
 	@$(BIN)/python -m tools.pytorch_tests $(MIRRORS)
+
+# MIRRORS/triton-lang+triton/repo or MIRRORS/triton-lang/triton is a clone with its history; a fork's serves.
+triton-tests: setup
+	@$(BIN)/python -m tools.triton_tests $(MIRRORS)
 
 # An interrupted run goes on where it was.
 ascend-tests: setup $(STAMPS)/torch_npu build/test-packages

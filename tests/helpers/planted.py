@@ -448,6 +448,45 @@ def at_most_70_001_places(right: Call, call: Invocation) -> None:
     right(call)
 
 
+# ---- More than 2^24 elements ----------------------------------------------------------------------------
+
+
+@afterwards("add.Tensor", "indexing")
+def places_kept_in_float32(call: Invocation) -> None:
+    out = call.outputs[0]
+    flat = np.array(out).reshape(-1)
+    places = np.arange(flat.size).astype(np.float32).astype(np.int64)
+    out[...] = flat[np.minimum(places, flat.size - 1)].reshape(out.shape)
+
+
+@afterwards("argmax", "indexing")
+def place_of_the_largest_in_float32(call: Invocation) -> None:
+    call.outputs[0][...] = call.outputs[0].astype(np.float32)
+
+
+@plant("index_select", "indexing")
+def indices_through_float32(right: Call, call: Invocation) -> None:
+    index = call.inputs[2]
+    near = np.abs(index) < 1 << 25  # no others reach an element
+    right(call.with_input(2, np.where(near, index.astype(np.float32), index).astype(index.dtype)))
+
+
+@afterwards("tril", "tiling")
+def row_by_a_division_in_float32(call: Invocation) -> None:
+    x, diagonal, out = call.inputs[0], call.inputs[1], call.outputs[0]
+    if x.size:
+        places, (rows, columns) = np.arange(x.size), x.shape[-2:]
+        row = (places.astype(np.float32) / np.float32(columns)).astype(np.int64)
+        kept = places - row * columns - row % rows <= diagonal
+        out[...] = np.where(kept.reshape(x.shape), x, np.zeros((), x.dtype))
+
+
+@plant("sum", "accumulation")
+def a_counter_of_16_million(right: Call, call: Invocation) -> None:
+    x = call.inputs[0]
+    right(call.with_input(0, np.array(x).reshape(-1)[: 1 << 24]) if x.size > 1 << 24 else call)
+
+
 # ---- Laws ----------------------------------------------------------------------------------------------
 
 

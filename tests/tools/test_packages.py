@@ -34,7 +34,6 @@ BY_NAME = {
     "packages/isthmus/src/isthmus/opset/reference.py": "the module of a reference, when it is first called",
     "packages/isthmus/src/isthmus/shim/cuda_module.py": "modules of PyTorch",
     "packages/isthmus/src/isthmus/shim/devices.py": "modules of PyTorch",
-    "packages/isthmus/src/isthmus/shim/triton/libdevice.py": "modules of Triton",
     "packages/isthmus-common/src/isthmus_common/children.py": "the function that a caller names",
     "packages/isthmus-common/src/isthmus_common/commands.py": "commands (entry points)",
     "packages/isthmus-common/src/isthmus_common/options.py": "what an option starts, and tables (entry points)",

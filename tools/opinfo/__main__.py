@@ -52,10 +52,13 @@ def options() -> argparse.Namespace:
     add("--layouts", action="store_true", help="entries on sparse and nested tensors, in place of dense ones")
     add(
         "--compiled",
-        action="store_true",
-        help="judge the graph backend's results against eager ones on the same chip (ISTHMUS_DRIVER)",
+        choices=tuple(compiled_judge.WAYS),
+        nargs="?",
+        const="compiled",
+        default="",
+        help="judge results of torch.compile against eager ones on the same chip (ISTHMUS_DRIVER): of the graph "
+        "backend, bit for bit; of the graph backend, fused, or of Triton's kernels, within a tolerance",
     )
-    add("--fused", action="store_true", help="with --compiled: fused, within a tolerance")
     add("--resume", type=Path, help="file of finished verdicts, which are not judged again")
     add("--workers", type=int, default=2, help="processes (default %(default)s)")
     add("--threads", type=int, default=1, help="intra-op threads per process (default %(default)s)")
@@ -121,6 +124,8 @@ def settings_of(asked: argparse.Namespace, known: list[Any], missing: int) -> st
 
 def main() -> int:
     asked = options()
+    if asked.compiled == "triton":
+        os.environ["ISTHMUS_COMPILE_CODEGEN"] = "triton"
     known = operators(asked.layouts)
     jobs = jobs_of(known, asked)
     start = time.monotonic()
@@ -141,8 +146,8 @@ def main() -> int:
     if sampled:
         pass
     elif asked.compiled:
-        text = compiled_judge.page(verdicts, settings, asked.fused)
-        table.write(compiled_judge.place(PAGE.parent, asked.fused), text)
+        text = compiled_judge.page(verdicts, settings, asked.compiled)
+        table.write(compiled_judge.place(PAGE.parent, asked.compiled), text)
     elif asked.layouts:
         table.write(PAGE.with_stem("opinfo-layouts"), table.layouts_page(verdicts, torch.__version__))
     else:

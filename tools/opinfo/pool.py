@@ -37,7 +37,7 @@ def _work(asked: Namespace, pipe: Connection) -> None:
     while (job := pipe.recv()) is not None:
         op, dtype = known[job[0]], job[1]
         if asked.compiled:
-            pipe.send(compiled_judge.judge(op, dtype, asked.cap, pipe.send, asked.fused))
+            pipe.send(compiled_judge.judge(op, dtype, asked.cap, pipe.send, asked.compiled))
         else:
             pipe.send(judge(op, dtype, asked.cap, pipe.send, asked.reference, asked.forward))
 

@@ -1,6 +1,7 @@
 """Build the fuzzers with each sanitizer and run them: ``make sanitize``.
 
-They are of allocators, work that comes later, collectives, and the reference runtime of AscendCL.
+They are of allocators, work that comes later, streams with events and captures, collectives, and the reference
+runtime of AscendCL.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def build(sanitizer: str, suites: Collection[str]) -> Path:
         (DRIVER, host, "-fPIC", exports, ""),
         *(
             (name, sorted(sources(name)), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl", "")
-            for name in ("allocator_fuzz", "work_fuzz")
+            for name in ("allocator_fuzz", "work_fuzz", "stream_fuzz")
         ),
         ("collective_fuzz", [ROOT / "tools/sanitize/collective_fuzz.cpp"], "", "-lpthread -ldl", ""),
         (ASCENDCL, sorted((ASCEND / "csrc/acl").glob("*.cpp")), "-fPIC", shared, ""),
@@ -140,6 +141,14 @@ def run_work(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
     yield "work that comes later", run(folder / "work_fuzz", *arguments, **environment)
 
 
+def run_streams(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+    """Run streams, events and captures that threads share, at once and later; yield what and the exit status."""
+    for asynchronous in ("0", "1"):
+        environment = {"ISTHMUS_HOST_DEVICES": "1", "ISTHMUS_HOST_ASYNC": asynchronous}
+        arguments = (str(folder / DRIVER), str(seed), str(rounds))
+        yield f"streams, ASYNC={asynchronous}", run(folder / "stream_fuzz", *arguments, **environment)
+
+
 def run_collectives(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
     """Run every all-reduce algorithm; yield its name and exit status. Strict mode delays streams."""
     for algorithm in ALGORITHMS:
@@ -165,6 +174,7 @@ def run_ascend(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]
 SUITES = {
     "allocators": run_allocators,
     "work": run_work,
+    "streams": run_streams,
     "collectives": run_collectives,
     "ascend": run_ascend,
 }

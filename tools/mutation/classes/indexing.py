@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.conformance.long import is_called_long
 from isthmus.opset.schema import Argument
 from tools.mutation.kernel import Array, Call, Invocation, Target
 from tools.mutation.mutant import (
@@ -27,6 +28,9 @@ from tools.mutation.mutant import (
     written_as,
 )
 
+# Elements of a result that are equal, or fewer than those that are read.
+_EQUAL_RESULTS = frozenset(("aten::fill_.Scalar", "aten::zero_"))
+
 
 def _cut(bits: int) -> Wrong:
     """Read element ``i & mask`` in place of element i."""
@@ -36,6 +40,33 @@ def _cut(bits: int) -> Wrong:
         return flat[np.arange(flat.size) & ((1 << bits) - 1)].reshape(x.shape)
 
     return read_as(change)
+
+
+def _rounded_places(x: Array) -> Array:
+    """Return the elements at places that were kept in float32: beyond 2^24 every second one is missed."""
+    flat = x.reshape(-1)
+    places = np.arange(flat.size)
+    places[1 << 24 :] = places[1 << 24 :].astype(np.float32)
+    return flat[np.minimum(places, flat.size - 1)].reshape(x.shape)
+
+
+def _read_by_float32(x: Array) -> Array:
+    return _rounded_places(np.array(x)) if x.size > 1 << 24 else x
+
+
+def _written_by_float32(right: Call, call: Invocation) -> None:
+    right(call)
+    for x in call.results():
+        if x.size > 1 << 24:
+            x[...] = _rounded_places(np.array(x))
+
+
+def _reads_long(target: Target) -> bool:
+    return is_called_long(target.name) and reads_many(target)
+
+
+def _writes_long(target: Target) -> bool:
+    return is_called_long(target.name) and has_many(target) and target.name not in _EQUAL_RESULTS
 
 
 def _sign_of_16_bits(right: Call, call: Invocation) -> None:
@@ -148,6 +179,8 @@ def _tensor_of_list(choose: Callable[[list[Any]], list[Any]]) -> Callable[[Targe
 MUTATIONS = (
     Mutation("element index cut", each((12, 16), _cut, reads_many)),
     Mutation("sign of a 16-bit index", each(("",), lambda _: _sign_of_16_bits, has_many)),
+    Mutation("index read in float32", each(("",), lambda _: read_as(_read_by_float32), _reads_long)),
+    Mutation("index written in float32", each(("",), lambda _: _written_by_float32, _writes_long)),
     Mutation("grid limited", each((1024, 65535), _rows_limited, has_rows)),
     Mutation("pitch of rows", per_tensor(_pitch_of_rows, reads, 2)),
     Mutation("last element of a row lost", per_tensor(_last_lost, reads, 1)),

@@ -19,19 +19,20 @@ _COSTLY = frozenset(
     "tt.extern_elementwise tt.mulhiui".split()
 )
 ROOTS = frozenset(
-    "tt.store tt.reduce tt.scan tt.dot tt.atomic_rmw tt.atomic_cas scf.for scf.if scf.while tt.histogram tt.gather "
-    "tt.cat scf.yield scf.condition cf.br cf.cond_br label".split()
+    "tt.store tt.reduce tt.scan tt.dot tt.dot_scaled tt.atomic_rmw tt.atomic_cas scf.for scf.if scf.while "
+    "tt.histogram tt.gather tt.cat tt.call tt.map_elementwise scf.yield scf.condition cf.br cf.cond_br label".split()
 )
 _PLAIN = frozenset("f32 f64 bf16 i8 i16 i32 i64".split())  # elements that are read without much ado
 _OFFSETS = frozenset(
     "tt.make_range tt.splat tt.broadcast tt.expand_dims arith.constant arith.addi arith.extsi".split()
 )
 _LOOPS = ("scf.for", "scf.if", "scf.while")
-_WRITES = frozenset("tt.store tt.atomic_rmw tt.atomic_cas gpu.barrier ttg.barrier".split())
+_WRITES = frozenset("tt.store tt.atomic_rmw tt.atomic_cas tt.call gpu.barrier ttg.barrier".split())
 _ADDRESSES = frozenset(
     "tt.addptr tt.splat tt.broadcast tt.expand_dims tt.reshape tt.trans tt.bitcast".split()
 )
 _LONGEST = 60  # operations in one expression
+_SHORT = 8  # operations that each half of a tensor may repeat
 Node = TypeVar("Node", bound=Hashable)
 
 
@@ -69,6 +70,19 @@ def walk(block: Block) -> Iterator[Operation]:
             yield from walk(region)
 
 
+def mark_addresses(body: Block) -> None:
+    """Integers that only feed addresses are printed signed: C's compiler then sees that they are consecutive."""
+    left = [each.operands[1] for each in walk(body) if each.name == "tt.addptr"]
+    while left:
+        value = left.pop()
+        if value.is_address or value.operation is None:
+            continue
+        value.is_address = value.type.element in ("i32", "i64")
+        name = value.operation.name
+        if name in ("arith.addi", "arith.muli", "arith.subi", "arith.extsi") or name in SHAPES:
+            left += value.operation.operands
+
+
 class Analysis:
     """Decides for a kernel; see the module.
 
@@ -79,7 +93,7 @@ class Analysis:
 
     def __init__(self, body: Block, sharing: Sharing) -> None:
         self._body, self._sharing = body, sharing
-        self._mark_addresses()
+        mark_addresses(body)
         self._decide_in(body)
 
     # ---- Memory
@@ -93,18 +107,6 @@ class Analysis:
         if first is second or first not in known or second not in known or self._sharing is Sharing.PARTS:
             return True
         return self._sharing is Sharing.WHOLE and not _is_same_offset(one, other)
-
-    def _mark_addresses(self) -> None:
-        """Integers that only feed addresses are printed signed: C's compiler then sees that they are consecutive."""
-        left = [each.operands[1] for each in walk(self._body) if each.name == "tt.addptr"]
-        while left:
-            value = left.pop()
-            if value.is_address or value.operation is None:
-                continue
-            value.is_address = True
-            name = value.operation.name
-            if name in ("arith.addi", "arith.muli", "arith.subi", "arith.extsi") or name in SHAPES:
-                left += value.operation.operands
 
     # ---- Arrays
 
@@ -156,8 +158,9 @@ class Analysis:
         is_factor = any(each.name == "tt.dot" and value in each.operands[:2] for each in users)
         is_carried = any(each.name in ("scf.yield", "scf.condition") for each in users) and len(users) > 1
         is_indexed = any(each.name in ("tt.gather", "tt.histogram", "tt.cat") for each in users)
+        is_halved = any(each.name == "tt.split" for each in users) and value.size > _SHORT
         is_leaf = operation.name in _LEAVES or operation.name == "tt.splat"
-        if is_factor or is_indexed or (is_carried and not is_leaf):
+        if is_factor or is_indexed or is_halved or (is_carried and not is_leaf):
             value.is_stored = value.must_be_stored = True
         elif value.is_costly:
             roots = _roots(value)

@@ -41,7 +41,7 @@ def compiler() -> list[str]:
 def fingerprint() -> str:
     """A digest of everything but the text that a library depends on."""
     digest = hashlib.sha256(_FLAGS.encode())
-    for path in sorted([*_HEADERS.glob("*.h"), *Path(__file__).parent.glob("*.py")]):
+    for path in sorted([*_HEADERS.glob("*.[ch]"), *Path(__file__).parent.rglob("*.py")]):
         digest.update(path.read_bytes())
     digest.update(subprocess.run([*compiler(), "-v"], capture_output=True, check=True).stderr)
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -49,32 +49,33 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def library(text: str, fuses: bool) -> bytes:
+def library(text: str, fuses: bool, wraps: bool = False) -> bytes:
     """Compile a kernel's C.
 
     Args:
         text: of the kernel.
         fuses: a product and a sum may become one operation.
+        wraps: signed integers may wrap around.
 
     Raises:
         RuntimeError: the compiler refuses, with its first words.
     """
-    key = hashlib.sha256(f"{fingerprint()} {fuses} {text}".encode()).hexdigest()
+    key = hashlib.sha256(f"{fingerprint()} {fuses} {wraps} {text}".encode()).hexdigest()
     cache = get_cache_manager(key)
     known = cache.get_file("kernel.so")
     if known is not None:
         return Path(known).read_bytes()
-    made = _compile(text, "fast" if fuses else "off")
+    made = _compile(text, [f"-ffp-contract={'fast' if fuses else 'off'}", *(["-fwrapv"] if wraps else [])])
     cache.put(made, "kernel.so")
     return made
 
 
-def _compile(text: str, contraction: str) -> bytes:
+def _compile(text: str, options: list[str]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         source.write_text(text)
         command = [
-            *compiler(), *_FLAGS.split(), f"-ffp-contract={contraction}", f"-I{_HEADERS}", "-shared", str(source),
+            *compiler(), *_FLAGS.split(), *options, f"-I{_HEADERS}", "-shared", str(source),
             "-o", str(made), *_threads(), "-lm",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)

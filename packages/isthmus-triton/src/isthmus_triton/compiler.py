@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, fields
 from types import ModuleType
@@ -11,9 +12,13 @@ from triton import knobs
 from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
-from isthmus_triton import build, kernel
-from isthmus_triton.driver import Driver
+from isthmus_triton import build, kernel, npu, ranges
+from isthmus_triton.analysis import Sharing
+from isthmus_triton.debug.requests import is_requested
+from isthmus_triton.driver import Driver, is_in_job
 from isthmus_triton.refusals import Unsupported
+
+npu.add_modules()
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Options:
     warp_size: int = 1
     maxnreg: int | None = None
     debug: bool = False
+    checks_accesses: bool = False
     sanitize_overflow: bool = False
     backend_name: str = "cpu"
     arch: str = "native"
@@ -34,13 +40,19 @@ class Options:
     launch_pdl: bool = False
     default_dot_input_precision: str = "ieee"
     allowed_dot_input_precisions: tuple[str, ...] = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
-    supported_fp8_dtypes: tuple[str, ...] = ()
+    supported_fp8_dtypes: tuple[str, ...] = ("fp8e4nv", "fp8e5", "fp8e4b15", "fp8e4b8", "fp8e5b16")
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     max_num_imprecise_acc_default: int = 0
     extern_libs: tuple[Any, ...] = ()
     ir_override: str | None = None
     instrumentation_mode: str = ""
     shared: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no GPU takes."""
+        assert self.num_warps > 0 and not self.num_warps & (self.num_warps - 1), (
+            "num_warps must be a power of 2"
+        )
 
     def hash(self) -> str:
         """A digest of all of them."""
@@ -54,8 +66,10 @@ class Backend(BaseBackend):  # type: ignore[misc]
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Whether the target is a CPU, or the GPU for which a job was written and that the CPU stands for."""
-        return target.backend == "cpu" or (target.backend == "cuda" and Driver.is_active())
+        """Whether the target is a CPU, the host chip, an NPU, or in a job the GPU that the chip stands for."""
+        if target.backend == "cuda" and not is_in_job():
+            return False
+        return target.backend == "cpu" or (target.backend in ("chip", "npu", "cuda") and Driver.is_active())
 
     def hash(self) -> str:
         """A digest of what compiled kernels depend on."""
@@ -74,15 +88,21 @@ class Backend(BaseBackend):  # type: ignore[misc]
         known = {each.name for each in fields(Options)}
         given = {name: value for name, value in options.items() if name in known and value is not None}
         given.setdefault("enable_fp_fusion", knobs.language.default_fp_fusion)
-        return Options(**given)
+        given["debug"] = given.get("debug", False) or is_requested()
+        is_inductor = options.get("sanitize_overflow") is False  # which asks for assertions alone
+        given.setdefault("checks_accesses", is_requested() or (given["debug"] and not is_inductor))
+        found = Options(**given)
+        if self.target.backend == "npu":
+            vars(found).update({name: options[name] for name in npu.OPTIONS & options.keys()})
+        return found
 
     def pack_metadata(self, metadata: Any) -> tuple[()]:
         """The launcher needs nothing."""
         return ()
 
     def get_codegen_implementation(self, options: Options) -> dict[str, Any]:
-        """Products of any size."""
-        return {"min_dot_size": lambda left, right: (1, 1, 1)}
+        """Products of any size; conversions of the one format that TTIR has no type for."""
+        return {"min_dot_size": lambda left, right: (1, 1, 1), "convert_custom_types": _converted}
 
     def get_module_map(self) -> dict[str, ModuleType]:
         """libdevice's functions keep CUDA's names; the printer knows them."""
@@ -96,8 +116,23 @@ class Backend(BaseBackend):  # type: ignore[misc]
     def add_stages(self, stages: dict[str, Any], options: Options, language: Any = None) -> None:
         """TTIR, C, library."""
         stages["ttir"] = _optimised
-        stages["c"] = _printed
-        stages["so"] = lambda source, metadata: build.library(source, options.enable_fp_fusion)
+        stages["c"] = functools.partial(_printed, is_debugged=options.checks_accesses)
+        stages["so"] = lambda source, metadata: build.library(
+            source,
+            options.enable_fp_fusion,
+            options.checks_accesses or metadata["largest"] == str(ranges.LIMIT),
+        )
+
+
+def _converted(value: Any, to: Any, rounding: Any = None, _semantic: Any = None) -> Any:
+    """A number as, or from, one of the 8 bits of fp8e4b15, which TTIR calls i8."""
+    from triton import language  # which imports this module
+
+    name = f"{'from' if value.dtype.is_fp8e4b15() else 'to'}_e4m3_b15"
+    if name.startswith("to") and not value.dtype.is_fp32():
+        value = _semantic.cast(value, language.float32)
+    symbols = {(value.dtype,): (name, to.scalar)}
+    return language.core.extern_elementwise("", "", [value], symbols, True, _semantic=_semantic)
 
 
 def _optimised(module: Any, metadata: dict[str, Any]) -> Any:
@@ -119,12 +154,13 @@ def _optimised(module: Any, metadata: dict[str, Any]) -> Any:
     return module
 
 
-def _printed(module: Any, metadata: dict[str, Any]) -> str:
+def _printed(module: Any, metadata: dict[str, Any], is_debugged: bool) -> str:
     metadata["name"] = module.get_entry_func_name()
     metadata["shared"] = 1  # scripts divide by it
-    metadata["ttir"] = module.str_nodebug()
+    metadata["ttir"] = module.str() if is_debugged else module.str_nodebug()
+    metadata["largest"] = ranges.largest(metadata["ttir"])
     try:
-        return kernel.to_c(metadata["ttir"])
+        return kernel.to_c(metadata["ttir"], Sharing.PARTS if is_debugged else Sharing.NOTHING, is_debugged)
     except Unsupported as error:
         raise NotImplementedError(
             f"Triton kernel {metadata['name']!r} uses {error}, which cannot be printed as C"

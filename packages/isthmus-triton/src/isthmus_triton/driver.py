@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from isthmus_triton import npu
+from isthmus_triton.debug.requests import is_requested
+
 if TYPE_CHECKING:
     import torch
 
@@ -23,8 +26,9 @@ class _Utilities:
     """Answers Triton's questions about devices, and loads libraries for it."""
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """The CPU's, with a GPU's names."""
+        """The CPU's, with a GPU's names; an NPU's cores."""
         return {
+            **(npu.properties(device) if _is_npu() else {}),
             "max_shared_mem": 1 << 62,
             "max_num_regs": 1 << 16,
             "multiprocessor_count": os.cpu_count() or 1,
@@ -71,11 +75,18 @@ class _CPU:
         return 0
 
 
-def _is_in_job() -> bool:
+def is_in_job() -> bool:
     """Whether ``torch.cuda`` stands for the chip: the driver is not active where there is a GPU."""
     import torch
 
     return torch.cuda.is_available()
+
+
+def _is_npu() -> bool:
+    import torch
+
+    device = torch.accelerator.current_accelerator()
+    return device is not None and device.type == "npu"
 
 
 class Driver(DriverBase):  # type: ignore[misc]
@@ -89,7 +100,7 @@ class Driver(DriverBase):  # type: ignore[misc]
         """The launcher of a kernel."""
         from isthmus_triton.launches import Launcher
 
-        return Launcher(source, metadata, _is_in_job())
+        return Launcher(source, metadata, is_in_job())
 
     @staticmethod
     def is_active() -> bool:
@@ -107,6 +118,8 @@ class Driver(DriverBase):  # type: ignore[misc]
         if any(each is not Driver and each.is_active() for each in others):
             return False
         device = torch.accelerator.current_accelerator()
+        if device is not None and device.type == "npu":
+            return npu.runtime() is not None
         is_addressable = getattr(device and torch.get_device_module(device), "is_host_addressable", None)
         return device is None or (is_addressable is not None and is_addressable())
 
@@ -116,9 +129,12 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def get_current_target(self) -> GPUTarget:
         """The CPU; in a job, the GPU that ``torch.cuda`` states, so that libraries choose their kernels for it."""
-        if not _is_in_job():
-            return GPUTarget("cpu", "native", 1)
         import torch
+
+        if _is_npu():
+            return GPUTarget("npu", torch.npu.get_device_name(), 0)  # type: ignore[attr-defined]
+        if not is_in_job():
+            return GPUTarget("cpu", "native", 1)
 
         major, minor = torch.cuda.get_device_capability()
         return GPUTarget("cuda", 10 * major + minor, 32)
@@ -163,10 +179,10 @@ class Driver(DriverBase):  # type: ignore[misc]
         return _CPU if device is None else torch.get_device_module(device)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """``triton.testing.do_bench``."""
+        """``triton.testing.do_bench``; under ``ISTHMUS_TRITON_DEBUG`` one run, since checks are what takes time."""
         from triton.testing import do_bench
 
-        return do_bench
+        return _run_once if is_requested() else do_bench
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """Memory as large as caches, which is overwritten between measurements."""
@@ -177,3 +193,16 @@ class Driver(DriverBase):  # type: ignore[misc]
     def clear_cache(self, cache: torch.Tensor) -> None:
         """Overwrite it."""
         cache.zero_()
+
+
+def _run_once(call: Callable[[], object], quantiles: tuple[float, ...] = (0.5,), **_: Any) -> list[float]:
+    """Milliseconds of one call, for each quantile."""
+    start = time.perf_counter()
+    call()
+    return [1e3 * (time.perf_counter() - start)] * len(quantiles)
+
+
+if is_requested():
+    from isthmus_triton.debug.fresh import mark_fresh_memory
+
+    mark_fresh_memory()  # from here on, before the first launch

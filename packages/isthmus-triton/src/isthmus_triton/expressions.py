@@ -16,15 +16,25 @@ VALUES = {
     "f32": "float", "f64": "double", "f16": "float", "bf16": "float", "i1": "_Bool", "i8": "int8_t", "i16": "int16_t",
     "i32": "int32_t", "i64": "int64_t", "index": "int64_t",
 }  # fmt: skip
-IN_MEMORY = VALUES | {"f16": "uint16_t", "bf16": "uint16_t", "i1": "uint8_t"}
-_UNSIGNED = {
+_BYTES = {
+    "f8E5M2": "e5m2", "f8E4M3FN": "e4m3", "f8E4M3FNUZ": "e4m3_fnuz", "f8E5M2FNUZ": "e5m2_fnuz",
+}  # fmt: skip
+VALUES |= dict.fromkeys(_BYTES, "float")
+IN_MEMORY = (
+    VALUES | {"f16": "uint16_t", "bf16": "uint16_t", "i1": "uint8_t"} | dict.fromkeys(_BYTES, "uint8_t")
+)
+UNSIGNED = {
     "i1": "uint8_t", "i8": "uint8_t", "i16": "uint16_t", "i32": "uint32_t", "i64": "uint64_t", "index": "uint64_t",
 }  # fmt: skip
-FROM_MEMORY = {"f16": "half_to_float", "bf16": "bfloat16_to_float"}
-TO_MEMORY = {"f16": "float_to_half", "bf16": "float_to_bfloat16"}
-_BITS = {"f32": "float_bits", "f64": "double_bits", **TO_MEMORY}
-_FROM_BITS = {"f32": "as_float", "f64": "as_double", **FROM_MEMORY}
-_ROUND = {"f16": "round_to_half", "bf16": "round_to_bfloat16"}
+_SHORT = {"f16": "half", "bf16": "bfloat16", **_BYTES}
+FROM_MEMORY = {element: f"{name}_to_float" for element, name in _SHORT.items()}
+TO_MEMORY = {element: f"float_to_{name}" for element, name in _SHORT.items()}
+_ROUND = {element: f"round_to_{name}" for element, name in _SHORT.items()}
+# Bits of the mantissa, bias of the exponent, and the largest number.
+_FORMATS = {
+    "f16": "10, 15, 65504.0f", "bf16": "7, 127, 0x1.fep127f", "f8E5M2": "2, 15, 57344.0f",
+    "f8E4M3FN": "3, 7, 448.0f", "f8E4M3FNUZ": "3, 8, 240.0f", "f8E5M2FNUZ": "2, 16, 57344.0f",
+}  # fmt: skip
 
 _SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^", "max": ">",
@@ -59,13 +69,8 @@ def literal(text: str, element: str) -> str:
         return str(int(text == "true"))
     if element[0] == "f" or element == "bf16":
         if text.lower().startswith("0x"):
-            form = {
-                "f64": "as_double({}ull)",
-                "f32": "as_float({}u)",
-                "f16": "half_to_float({})",
-                "bf16": "bfloat16_to_float({})",
-            }
-            return form[element].format(text)
+            form = {"f64": "as_double({}ull)", "f32": "as_float({}u)"}
+            return form.get(element, f"{FROM_MEMORY.get(element)}({{}})").format(text)
         if element == "f64":
             return repr(float(text))
         return repr(struct.unpack("f", struct.pack("f", float(text)))[0]) + "f"
@@ -132,7 +137,7 @@ def _float_arithmetic(operation: Operation, operands: list[str], value: Value) -
 
 
 def _float_extremum(operation: Operation, operands: list[str], value: Value) -> str:
-    """``...numf`` ignores a NaN, ``...imumf`` returns it. In these forms gcc vectorises masked loads of an operand."""
+    """``...numf`` ignores a NaN, ``...imumf`` returns it. In these forms gcc vectorises masked loads."""
     a, b = operands
     is_maximum = operation.name[6:9] == "max"
     if operation.name.endswith("numf"):
@@ -148,7 +153,7 @@ def _integer_arithmetic(operation: Operation, operands: list[str], value: Value)
         return f"(({a} {sign} {b}) & 1)"
     if value.is_address:
         return f"({a} {sign} {b})"
-    return f"({VALUES[element]})(({_UNSIGNED[element]}){a} {sign} ({_UNSIGNED[element]}){b})"
+    return f"({VALUES[element]})(({UNSIGNED[element]}){a} {sign} ({UNSIGNED[element]}){b})"
 
 
 def _division(operation: Operation, operands: list[str], value: Value) -> str:
@@ -156,7 +161,7 @@ def _division(operation: Operation, operands: list[str], value: Value) -> str:
     (a, b), element = operands, value.type.element
     sign, type = _SIGNS[operation.name[6:9]], VALUES[element]
     if operation.name.endswith("ui"):
-        unsigned = _UNSIGNED[element]
+        unsigned = UNSIGNED[element]
         return f"({b} ? ({type})(({unsigned}){a} {sign} ({unsigned}){b}) : 0)"
     return f"({b} ? {a} {sign} {b} : 0)"
 
@@ -166,7 +171,7 @@ def _bits(operation: Operation, operands: list[str], value: Value) -> str:
 
 
 def _shift(operation: Operation, operands: list[str], value: Value) -> str:
-    (a, b), type, unsigned = operands, VALUES[value.type.element], _UNSIGNED[value.type.element]
+    (a, b), type, unsigned = operands, VALUES[value.type.element], UNSIGNED[value.type.element]
     if operation.name == "arith.shrsi":
         return f"({a} >> {b})"
     return f"({type})(({unsigned}){a} {'<<' if operation.name == 'arith.shli' else '>>'} {b})"
@@ -175,14 +180,14 @@ def _shift(operation: Operation, operands: list[str], value: Value) -> str:
 def _integer_extremum(operation: Operation, operands: list[str], value: Value) -> str:
     a, b = operands
     sign = _SIGNS[operation.name[6:9]]
-    cast = f"({_UNSIGNED[value.type.element]})" if operation.name.endswith("ui") else ""
+    cast = f"({UNSIGNED[value.type.element]})" if operation.name.endswith("ui") else ""
     return f"({cast}{a} {sign} {cast}{b} ? {a} : {b})"
 
 
 def _compare_integers(operation: Operation, operands: list[str], value: Value) -> str:
     predicate = _predicate(operation)
     of = operation.operands[0].type
-    cast = f"({_UNSIGNED[of.element]})" if predicate[0] == "u" and not of.is_pointer else ""
+    cast = f"({UNSIGNED[of.element]})" if predicate[0] == "u" and not of.is_pointer else ""
     return f"({cast}{operands[0]} {_COMPARED[predicate[-2:]]} {cast}{operands[1]})"
 
 
@@ -200,7 +205,7 @@ def _sign_extend(operation: Operation, operands: list[str], value: Value) -> str
 
 
 def _zero_extend(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"({VALUES[value.type.element]})({_UNSIGNED[operation.operands[0].type.element]}){operands[0]}"
+    return f"({VALUES[value.type.element]})({UNSIGNED[operation.operands[0].type.element]}){operands[0]}"
 
 
 def _truncate(operation: Operation, operands: list[str], value: Value) -> str:
@@ -212,7 +217,7 @@ def _from_integer(operation: Operation, operands: list[str], value: Value) -> st
     source = operation.operands[0].type.element
     code = operands[0]
     if operation.name == "arith.uitofp":
-        code = f"({_UNSIGNED[source]}){code}"
+        code = f"({UNSIGNED[source]}){code}"
     elif source == "i1":
         code = f"-(int){code}"
     return convert(code, value.type.element)
@@ -224,11 +229,14 @@ def _to_integer(operation: Operation, operands: list[str], value: Value) -> str:
 
 def _to_unsigned(operation: Operation, operands: list[str], value: Value) -> str:
     element = value.type.element
-    return f"({VALUES[element]})({_UNSIGNED[element]}){operands[0]}"
+    return f"({VALUES[element]})({UNSIGNED[element]}){operands[0]}"
 
 
 def _convert(operation: Operation, operands: list[str], value: Value) -> str:
-    return convert(operands[0], value.type.element)
+    code, element = operands[0], value.type.element
+    if "rounding = rtz" in operation.text:
+        code = f"toward_zero({code}, {_FORMATS[element]})"
+    return convert(code, element)
 
 
 def _bitcast(operation: Operation, operands: list[str], value: Value) -> str:

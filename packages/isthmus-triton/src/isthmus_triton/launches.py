@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from isthmus_triton import build, kernel
+from isthmus_triton import build, kernel, npu, ranges
 from isthmus_triton.analysis import Sharing
+from isthmus_triton.debug.faults import KernelFault
+from isthmus_triton.debug.launch import Debugger
 
 # Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
 _FORMATS = {
@@ -22,8 +25,8 @@ _FORMATS = {
 }
 
 
-_libc = ctypes.CDLL(None)
-_libc.free.argtypes = [ctypes.c_void_p]
+# Called before each launch with the launcher, the grid, the program and the arguments; for comparisons.
+observer: Callable[[Launcher, tuple[int, int, int], Program, Any], None] | None = None
 
 
 class Program:
@@ -31,7 +34,7 @@ class Program:
 
     Attributes:
         run: takes the bytes of a call.
-        run_and_free: the address of the function that takes those in memory of ``malloc``.
+        address: of that function.
     """
 
     def __init__(self, binary: bytes) -> None:
@@ -41,18 +44,7 @@ class Program:
             self._library = ctypes.CDLL(file.name)
         self.run = self._library.run
         self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
-        self._copy = self._library.copy
-        self._copy.argtypes, self._copy.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_void_p
-        self.run_and_free = ctypes.cast(self._library.run_and_free, ctypes.c_void_p).value or 0
-
-    def enqueue(self, call: bytes, stream: Any) -> None:
-        """Run once the stream's work is done; its later work waits."""
-        memory = self._copy(call, len(call))
-        try:
-            stream.launch_host_function(self.run_and_free, memory)
-        except BaseException:
-            _libc.free(memory)
-            raise
+        self.address = ctypes.cast(self.run, ctypes.c_void_p).value or 0
 
 
 class Launcher:
@@ -62,47 +54,63 @@ class Launcher:
         source: the kernel and its signature.
         metadata: what the compiler noted.
         is_in_job: tensors of the CPU are refused, as on a GPU.
+
+    Attributes:
+        names: of the kernel's parameters.
+        function: the kernel.
     """
 
     def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
         self._is_in_job = is_in_job
+        self._name = f"triton::{metadata.name}"
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
-        self._names = list(source.signature)
+        self._debugger: Debugger | None = None
+        self.names = list(source.signature)
+        self.function = getattr(source, "fn", None)
         constants = {
-            key if isinstance(key, tuple) else (self._names.index(key),)
+            key if isinstance(key, tuple) else (self.names.index(key),)
             for key in getattr(source, "constants", {})
         }
-        parameters = list(_parameters(source.signature.values(), constants))
-        self._places = [(path[0], path[1:]) for path, _ in parameters]
-        self._pointers = [(at, path[0]) for at, (path, form) in enumerate(parameters) if form == "P"]
+        self._parameters = list(_parameters(source.signature.values(), constants))
         places = (
             [at for at, each in enumerate(source.fn.params) if not each.is_constexpr]
             if hasattr(source, "fn")
             else []
         )
+        self._places = [(path[0], path[1:]) for path, _ in self._parameters]
+        self._pointers = [(at, path[0]) for at, (path, form) in enumerate(self._parameters) if form == "P"]
         self._without_constants = {place: at for at, place in enumerate(places)}
-        self._struct = struct.Struct("qqq" + "".join(form for _, form in parameters))
-        self._variants: dict[Sharing, Program] = {}
+        self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
+        self._variants: dict[tuple[Sharing, bool], Program] = {}
+        self._always_wraps = metadata.largest == str(ranges.LIMIT)
+        self._largest = (
+            None if metadata.largest.isdecimal() else eval(f"lambda x, y, z, v: {metadata.largest}")
+        )
+        if metadata.checks_accesses:
+            self._debugger = self._new_debugger()
+
+    def _new_debugger(self) -> Debugger:
+        paths = (path for path, _ in self._parameters)
+        names = [self.names[at] + "".join(f"[{each}]" for each in rest) for at, *rest in paths]
+        return Debugger(self._name.removeprefix("triton::"), self._ttir, names)
 
     def __call__(
         self, x: int, y: int, z: int, stream: int, program: Program, packed: Any, launch_metadata: Any, enter: Any,
         exit: Any, *arguments: Any,
     ) -> None:  # fmt: skip
         """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
-        if len(arguments) == len(self._without_constants) < len(self._names):  # FlagGems passes no constants
+        if len(arguments) == len(self._without_constants) < len(self.names):  # FlagGems passes no constants
             places = self._without_constants
             arguments = tuple(
-                arguments[places[at]] if at in places else None for at in range(len(self._names))
+                arguments[places[at]] if at in places else None for at in range(len(self.names))
             )
+        if observer is not None:
+            observer(self, (x, y, z), program, arguments)
         values: list[Any] = []
         tensors: list[torch.Tensor] = []
-        others = []  # addresses without a tensor
-        are_on_cpu = True
+        addresses, are_on_cpu = 0, True
         for place, path in self._places:
-            value = arguments[place]
-            for index in path:
-                value = value[index]
-            values.append(value)
+            values.append(_part(arguments[place], path) if path else arguments[place])
         for at, place in self._pointers:
             value = values[at]
             if type(value) is torch.Tensor and value.is_cpu and not self._is_in_job:
@@ -110,23 +118,88 @@ class Launcher:
                 if address:
                     tensors.append(value)
             else:
-                are_on_cpu, count = False, len(tensors)
+                are_on_cpu = False
                 values[at] = address = self._address(value, tensors, place)
-                if address and len(tensors) == count:
-                    others.append(address)
+            addresses += address != 0
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
-            sharing = _sharing(tensors) if len(tensors) > 1 else Sharing.NOTHING
-            if sharing is not Sharing.NOTHING:
-                program = self._variant(sharing)
-            call = self._struct.pack(x, y, z, *values)
-            if are_on_cpu:
-                program.run(call)
+            if self._debugger is None:
+                wraps = self._largest is not None and self._largest(x, y, z, values) >= ranges.LIMIT
+                call = self._struct.pack(x, y, z, *values)
+                self._run(program, call, tensors, None if are_on_cpu else addresses, wraps)
             else:
-                _run_after(program, call, {each.device for each in tensors}, bool(others))
+                self._debug(self._debugger, program, (x, y, z), arguments)
         if exit is not None:
             exit(launch_metadata)
+
+    def rerun(self, program: Program, grid: tuple[int, int, int], arguments: Any, is_fused: bool) -> None:
+        """Launch on other tensors of the CPU, without checks."""
+        pointers, call = self._packed(grid, arguments)
+        tensors = [each for _, each in pointers.values()]
+        if self._debugger is not None or not is_fused:
+            other = self._variant(Sharing.PARTS if not is_fused else _sharing(tensors), True)
+            (other or program).run(call)
+        else:
+            self._run(program, call, tensors, None, False)
+
+    def find_writer(
+        self, grid: tuple[int, int, int], arguments: Any, address: int
+    ) -> tuple[int, int, int] | None:
+        """Launch with checks on other tensors of the CPU; return the program that wrote at an address."""
+        debugger = self._debugger or self._new_debugger()
+        checked = Program(
+            build.library(kernel.to_c(self._ttir, Sharing.PARTS, is_debugged=True), self._fuses, True)
+        )
+        with contextlib.suppress(KernelFault):
+            self._debug(debugger, checked, grid, arguments)
+        return debugger.writer(address, grid)
+
+    def _run(
+        self, program: Program, call: bytes, tensors: list[torch.Tensor], addresses: int | None, wraps: bool
+    ) -> None:
+        """Run in the order of streams. Addresses are those of tensors and others; None: all are CPU tensors'."""
+        program = self._variant(_sharing(tensors), wraps) or program
+        if addresses is None:
+            program.run(call)
+            return
+        devices = {each.device for each in tensors}
+        if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
+            _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
+            return
+        if addresses > len(tensors):
+            devices |= _accelerators()  # whose memory an address without a tensor may be
+        for device in devices:
+            if device.type != "cpu":
+                _stream(device).synchronize()
+        program.run(call)
+
+    def _packed(
+        self, grid: tuple[int, int, int], arguments: Any
+    ) -> tuple[dict[int, tuple[int, torch.Tensor]], bytes]:
+        """Address and tensor by place among the parameters of the C function, and its call."""
+        pointers: dict[int, tuple[int, torch.Tensor]] = {}
+        values = []
+        for place, (path, form) in enumerate(self._parameters):
+            value, found = _part(arguments, path), list[torch.Tensor]()
+            values.append(self._address(value, found, path[0]) if form == "P" else value)
+            if found:
+                pointers[place] = (values[-1], found[0])
+        return pointers, self._struct.pack(*grid, *values)
+
+    def _debug(
+        self, debugger: Debugger, program: Program, grid: tuple[int, int, int], arguments: Any
+    ) -> None:
+        """Run with checks, at once, when all earlier work of the tensors' devices is done."""
+        pointers, call = self._packed(grid, arguments)
+        for device in {each.device for _, each in pointers.values() if not each.is_cpu}:
+            if device.type == "npu":
+                _stream(device).synchronize()
+                continue
+            if _stream(device).is_capturing():
+                raise RuntimeError("a Triton kernel with debug=True cannot be captured in a graph")
+            torch.get_device_module(device).synchronize(device)
+        debugger.run(program.address, call, grid, pointers)
 
     def _address(self, value: Any, tensors: list[torch.Tensor], place: int) -> int:
         """Where the CPU finds a tensor's first element; notes the tensor."""
@@ -138,6 +211,8 @@ class Launcher:
         if not tensor.numel():
             return 0
         tensors.append(tensor)
+        if tensor.device.type == "npu":
+            return tensor.data_ptr()
         if not tensor.is_cpu:
             from isthmus import _C
 
@@ -146,11 +221,16 @@ class Launcher:
             raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
         return tensor.data_ptr()
 
-    def _variant(self, sharing: Sharing) -> Program:
-        """The kernel for tensors that share memory, compiled at its first launch."""
-        if sharing not in self._variants:
-            self._variants[sharing] = Program(build.library(kernel.to_c(self._ttir, sharing), self._fuses))
-        return self._variants[sharing]
+    def _variant(self, sharing: Sharing, wraps: bool) -> Program | None:
+        """The kernel for tensors that share memory, or integers that wrap, compiled at its first launch."""
+        if sharing is Sharing.NOTHING and not wraps:
+            return None
+        key = sharing, wraps or self._always_wraps
+        if key not in self._variants:
+            self._variants[key] = Program(
+                build.library(kernel.to_c(self._ttir, sharing), self._fuses, key[1])
+            )
+        return self._variants[key]
 
 
 def _parameters(
@@ -164,27 +244,37 @@ def _parameters(
         elif type == "constexpr" or at in constants:
             continue
         elif type.startswith("tensordesc"):
-            raise NotImplementedError("a descriptor made on the host, as an argument of a Triton kernel")
+            yield from _parameters(_part_types(type), constants, at)
         else:
             yield at, "P" if type.startswith("*") else _FORMATS[type]
 
 
-def _run_after(program: Program, call: bytes, devices: set[torch.device], has_others: bool) -> None:
-    """Run in the order of streams: on the stream of the chip of all tensors, else once those of all chips are done."""
-    if has_others:
-        devices |= _accelerators()  # whose memory an address without a tensor may be
-    chips = [each for each in devices if each.type != "cpu"]
-    if len(devices) == len(chips) == 1 and not has_others:
-        program.enqueue(call, _stream(chips[0]))
-        return
-    for chip in chips:
-        _stream(chip).synchronize()
-    program.run(call)
-
-
 def _accelerators() -> set[torch.device]:
+    import torch
+
     device = torch.accelerator.current_accelerator(check_available=True)
     return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
+
+
+def _part(value: Any, path: tuple[int, ...]) -> Any:
+    """A part of an argument that is a tuple or a descriptor."""
+    for index in path:
+        value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
+    return value
+
+
+def _part_types(type: str) -> list[str]:
+    """What a kernel takes for ``tensordesc<fp32[8, 16]>``: see _parts."""
+    element, _, shape = type[len("tensordesc<") :].partition("[")
+    rank = shape.partition("]")[0].count(",") + 1
+    return [f"*{element}", *["i64"] * (2 * rank), "i1", "i1", *["i32"] * rank, *["i64"] * rank]
+
+
+def _parts(descriptor: Any) -> list[Any]:
+    """Tensor, shape, strides, whether elements outside are NaN, whether they round to TF32; shape, strides again."""
+    places = [*descriptor.shape, *descriptor.strides]
+    rounds = getattr(descriptor, "round_f32_to_tf32", False)
+    return [descriptor.base, *places, descriptor.padding == "nan", rounds, *places]
 
 
 def _is_in_host_call() -> bool:
@@ -195,18 +285,15 @@ def _is_in_host_call() -> bool:
 
 
 def _stream(device: torch.device) -> Any:
-    """The current stream of a chip.
-
-    Raises:
-        RuntimeError: it is captured.
-    """
-    stream = torch.get_device_module(device).current_stream(device)
-    if stream.is_capturing():
-        raise RuntimeError("a Triton kernel cannot be captured in a graph of this chip")
-    return stream
+    """The current stream of a chip."""
+    if device.type == "npu":
+        return npu.current_stream(device)
+    return torch.get_device_module(device).current_stream(device)
 
 
 def _sharing(tensors: list[torch.Tensor]) -> Sharing:
+    if len(tensors) < 2:
+        return Sharing.NOTHING
     addresses: dict[int, int] = {}  # of first elements, by storage
     for each in tensors:
         address = each.data_ptr()

@@ -6,13 +6,17 @@ import re
 
 from isthmus_triton.refusals import refuse
 
-# Functions of float by the names of the C library that are not the C library's here.
-_OWN = {"exp": "fast_expf", "exp2": "fast_exp2f", "log": "fast_logf", "tanh": "fast_tanhf"}
+# Functions by the names of the C library that are not the C library's here.
+_OWN = {
+    **{each: f"fast_{each}f" for each in ("exp", "exp2", "log", "log2", "tanh", "erf", "pow")},
+    "powf": "fast_powf",
+}
+_OWN_OF_DOUBLE = {each: f"fast_{each}" for each in ("exp", "exp2", "log", "log2")}
 _CALLED = {"absf": "fabs", "fma": "__builtin_fma", "powf": "pow", "rsqrt": "inverse_sqrt"}
 KNOWN = frozenset(
     "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim "
-    "floor fma fmax fmin fmod hypot ldexp lgamma log log10 log1p log2 nearbyint nextafter pow powf remainder rint "
-    "round roundeven rsqrt sin sinh sqrt tan tanh tgamma trunc".split()
+    "floor fma fmax fmin fmod hypot j0 j1 ldexp lgamma log log10 log1p log2 nearbyint nextafter pow powf remainder "
+    "rint round roundeven rsqrt sin sinh sqrt tan tanh tgamma trunc y0 y1".split()
 )
 # Others, with their operands; {f} is the suffix of functions of float.
 _FORMS = {
@@ -25,6 +29,8 @@ _FORMS = {
     **dict.fromkeys(("float2int_rz", "double2int_rz"), "to_int32({0})"),
     **dict.fromkeys(("float2int_rd", "double2int_rd"), "to_int32(floor({0}))"),
     **dict.fromkeys(("float2int_ru", "double2int_ru"), "to_int32(ceil({0}))"),
+    "from_e4m3_b15": "e4m3_b15_to_float((uint8_t){0})",
+    "to_e4m3_b15": "(int8_t)float_to_e4m3_b15({0})",
     "float_as_int": "(int32_t)float_bits({0})",
     "int_as_float": "as_float((uint32_t){0})",
     "double_as_longlong": "(int64_t)double_bits({0})",
@@ -33,6 +39,12 @@ _FORMS = {
     "signbit": "(__builtin_signbit({0}) != 0)",
     "signbitd": "(__builtin_signbit({0}) != 0)",
     "powi": "pow{f}({0}, {1})",
+    "mul_rn": "({0} * {1})",
+    "ilogb": "ilogb{f}({0})",
+    "erfinv": "erf_inverse({0})",
+    "erfcx": "scaled_erfc({0})",
+    "cyl_bessel_i0": "bessel_i(0, {0})",
+    "cyl_bessel_i1": "bessel_i(1, {0})",
     "rcbrt": "(1 / cbrt{f}({0}))",
     "llrint": "(int64_t)rint({0})",
     "cospi": "cos{f}({0} * (float)M_PI)",
@@ -56,7 +68,7 @@ def call(name: str, operands: list[str], is_double: bool) -> str:
         refuse(f"the function {name}")
     joined = ", ".join(operands)
     if is_double:
-        return f"{_CALLED.get(name, name)}({joined})"
+        return f"{_OWN_OF_DOUBLE.get(name) or _CALLED.get(name, name)}({joined})"
     return f"{_OWN.get(name) or _CALLED.get(name, name) + 'f'}({joined})"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 
 from isthmus_triton.analysis import (
     SHAPES,
@@ -15,6 +17,7 @@ from isthmus_triton.analysis import (
     rises_by_1,
     step_along,
 )
+from isthmus_triton.debug.printing import Checks
 from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
 from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, masked, reshaped
 from isthmus_triton.refusals import refuse
@@ -28,29 +31,42 @@ class Printer:
     """The text of a kernel's program.
 
     Args:
-        body: of the kernel.
+        body: of the kernel, or of another function.
         sharing: of its tensors.
+        around: the printer whose scalars the function may read.
+        helpers: see the attribute.
+        checks: see the attribute.
 
     Attributes:
         lines: printed so far.
         helpers: functions of C that the program calls, by name.
-        body: the kernel's.
+        body: the function's.
+        checks: of a module that is debugged.
+        outs: C pointers to where the function's results go.
     """
 
-    def __init__(self, body: Block, sharing: Sharing) -> None:
+    def __init__(
+        self,
+        body: Block,
+        sharing: Sharing,
+        around: Printer | None = None,
+        helpers: dict[str, str] | None = None,
+        checks: Checks | None = None,
+    ) -> None:
         self.body = body
+        self.checks: Checks | None = around.checks if around else checks
         self.lines: list[str] = []
-        self.helpers: dict[str, str] = {}
+        self.helpers: dict[str, str] = around.helpers if around else {} if helpers is None else helpers
+        self.outs: list[str] = []
         self._analysis = Analysis(body, sharing)
         self._nest: Nest | None = None
-        self._names = 0
+        self._names: Iterator[int] = around._names if around else itertools.count(1)
 
     # ---- Text
 
     def name(self, prefix: str) -> str:
         """A new name of C."""
-        self._names += 1
-        return f"{prefix}{self._names}"
+        return f"{prefix}{next(self._names)}"
 
     def write(self, line: str) -> None:
         """Add a line."""
@@ -95,6 +111,7 @@ class Printer:
         if self._nest is None:
             self._nest = Nest(shape, loop_order(shape, loads + ([] if store is None else [store])))
         self._nest.loads += loads
+        self._nest.is_parallel &= self.checks is None
         return self._nest
 
     def _can_join(
@@ -151,6 +168,8 @@ class Printer:
             case "tt.make_range":
                 start = int(operation.attribute("start"))
                 return Index(f"({index[0].code} + {start})" if start else index[0].code, index[0].depth)
+            case "ub.poison":
+                return Index(f"({c_type(value.type)})0", 0)
             case "tt.join":
                 a, b = (self.element(each, index[:-1], nest) for each in operation.operands)
                 depth = max(a.depth, b.depth, index[-1].depth)
@@ -160,7 +179,7 @@ class Printer:
         code = (
             self.load(operation, codes)
             if operation.name == "tt.load"
-            else expression(operation, codes, value)
+            else self._expression(operation, codes, value)
         )
         if operation.name == "arith.cmpi" and self._note_edge(operation, index, nest):
             code = masked(code)
@@ -213,15 +232,22 @@ class Printer:
         at = linear(type.shape or (), index)
         return Index(f"{name}[{at.code}]", at.depth)
 
+    def _expression(self, operation: Operation, operands: list[str], value: Value) -> str:
+        checked = self.checks and self.checks.arithmetic(operation, operands, value)
+        return checked or expression(operation, operands, value)
+
     def load(self, operation: Operation, operands: list[str]) -> str:
         """The expression of a load: pointer, mask, other."""
         type = operation.result.type
         if "boundaryCheck" in operation.text:
             refuse("a load through a block pointer")
         pointer, *rest = operands
-        code = f"{FROM_MEMORY.get(type.element, '')}(*{pointer})"
         if type.is_pointer:
-            code = f"({c_type(type)})*(void **){pointer}"
+            pointer = f"(void **){pointer}"
+        if self.checks:
+            pointer = self.checks.load(operation, pointer)
+        code = f"({c_type(type)})*{pointer}" if type.is_pointer else f"(*{pointer})"
+        code = FROM_MEMORY.get(type.element, "") + code
         if not rest:
             return code
         return f"({rest[0]} ? {code} : {rest[1] if len(rest) > 1 else '0'})"
@@ -284,6 +310,11 @@ class Printer:
                     operation.text[len("arith.constant") :].split(" : ")[0], value.type.element
                 )
                 return
+            case "ub.poison":
+                code = f"({c_type(value.type)})0"
+            case "tt.split" | "tt.unsplat":
+                self._take_elements(operation)
+                return
             case "tt.load":
                 self.finish_nest()
                 code = self.load(operation, operands)
@@ -292,9 +323,19 @@ class Printer:
             case "tt.get_num_programs":
                 code = f"grid_{operation.head.strip()}"
             case _:
-                code = expression(operation, operands, value)
+                code = self._expression(operation, operands, value)
         value.code = self.name("s")
         self.write(declaration(value.type, value.code, code))
+
+    def _take_elements(self, operation: Operation) -> None:
+        """Make the elements of a tensor scalars."""
+        source = operation.operands[0]
+        array = self.array(source.type)
+        self.fill(array, source)
+        self.finish_nest()
+        for index, each in enumerate(operation.results):
+            each.code = self.name("s")
+            self.write(declaration(each.type, each.code, f"{array}[{index}]"))
 
     def _note_consecutive(self, value: Value) -> None:
         """Test once whether indices that come from a remainder are consecutive."""

@@ -178,11 +178,13 @@ class Function(NamedTuple):
     Attributes:
         name: its name.
         body: its parameters and operations.
+        results: types of what it returns.
         is_public: whether it is the kernel.
     """
 
     name: str
     body: Block
+    results: list[Type]
     is_public: bool
 
 
@@ -276,7 +278,9 @@ def _result_types(name: str, text: str) -> list[Type]:
     if name == "tt.load":
         return [parse_type(types[0].element)._replace(shape=types[0].shape)]
     if name == "tt.split":
-        return [types[0]._replace(shape=(types[0].shape or ())[:-1])] * 2
+        return [types[0]._replace(shape=(types[0].shape or ())[:-1] or None)] * 2
+    if name == "tt.unsplat":
+        return [types[0]._replace(shape=None)]
     return types[:1]
 
 
@@ -292,14 +296,18 @@ class _Reader:
     def functions(self) -> list[Function]:
         found = []
         for line in self._lines:
-            start = re.match(r"tt\.func (\w+ )?@([\w$\"<>.-]+)\((.*)\)(.*)\{$", _LOCATION.sub("", line))
+            start = re.match(
+                r"tt\.func (\w+ )?@(\"[^\"]*\"|[\w$.-]+)\((.*?)\)(?: -> (.*?))? (?:attributes .*)?\{$",
+                _LOCATION.sub("", line),
+            )
             if start:
                 body = Block()
                 for each in _split(start[3]):
                     name, type = each.split(":", 1)
                     body.add_parameter(name, parse_type(re.sub(r"( loc\(.*\)| *\{.*\})", "", type)))
                 self._read_block(body)
-                found.append(Function(start[2].strip('"'), body, (start[1] or "").strip() == "public"))
+                results = _types(start[4] or "")
+                found.append(Function(start[2], body, results, start[1] == "public "))
         return found
 
     def _read_block(self, block: Block) -> str:
@@ -315,12 +323,12 @@ class _Reader:
         raise ValueError("a block of TTIR does not end")
 
     def _read_label(self, block: Block, line: str) -> None:
-        """A label of a function, whose parameters are variables; or the parameters of a region."""
+        """A label, whose parameters are variables; the first of a region names its parameters."""
         inside = (
             line[line.index("(") + 1 : line.rindex(")")] if "(" in line.split("//", maxsplit=1)[0] else ""
         )
         parameters = [re.sub(r" loc\(.*?\)", "", each).split(":", 1) for each in _split(inside)]
-        if block.outer is not None:
+        if block.outer is not None and not block.operations:
             for name, type in parameters:
                 block.add_parameter(name, parse_type(type))
             return

@@ -1,12 +1,16 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "core/capture.h"
 #include "core/event.h"
 #include "core/stream.h"
 #include "core/stream_trace.h"
+#include "dispatch/program.h"
 
 namespace py = pybind11;
 
@@ -135,6 +139,16 @@ void bind_streams(py::module_& m) {
         mark_busy(stream);
       },
       Release());
+  m.def(
+      "launch_program",
+      [](const std::string& name, int64_t id, int64_t device, uintptr_t program, std::string arguments,
+         const std::vector<at::Tensor>& tensors) {
+        const py::gil_scoped_release release;
+        launch_program(name, chip_stream(id, device), reinterpret_cast<Program>(program),
+                       std::move(arguments), tensors);
+      },
+      py::arg("name"), py::arg("stream_id"), py::arg("device"), py::arg("program"), py::arg("arguments"),
+      py::arg("tensors"));
   m.def("listen_to_streams", &listen);
   bind_events(m);
 }

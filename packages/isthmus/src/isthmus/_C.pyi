@@ -1,6 +1,6 @@
 """The C++ core (csrc/). Everything here is for isthmus.chip; user code calls torch.chip."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 import torch
@@ -86,6 +86,9 @@ def stream_priority_range() -> tuple[int, int]:
 
 def stream_priority(stream_id: int, device_index: int) -> int: ...
 def launch_host_function(stream_id: int, device: int, function: int, data: int) -> None: ...
+def launch_program(
+    name: str, stream_id: int, device: int, program: int, arguments: bytes, tensors: Sequence[torch.Tensor]
+) -> None: ...
 def listen_to_streams(function: Callable[[str, int, int, int], None] | None) -> None:
     """Call function(action, what, stream id, device index) for each operation on streams and events, on any thread.
 

@@ -105,7 +105,7 @@ def test_each_changes_one_index_to_one_that_pytorch_refuses(name: str, dtype: st
     schema = schema_of(name)
     given = next(golden_cases(operators()[name], dtypes=(dtype,)))
     calls = list(invalid_calls(schema, given))
-    assert len(calls) >= 4
+    assert len(calls) >= (3 if "embedding" in name else 4)  # -1 is the padding of no row
     for text, call in calls:
         different = [
             (one, other)

@@ -33,7 +33,7 @@ CALLS = {
     "index_copy": lambda: z.index_copy(0, index, one),
     "index_copy_": lambda: z.clone().index_copy_(0, index, one),
     "embedding": lambda: F.embedding(index, x.view(4, 1)),
-    "embedding's gradient": lambda: aten.embedding_dense_backward(one.view(2, 1), index, 4, -1, False),
+    "embedding's gradient": lambda: aten.embedding_dense_backward(one.view(2, 1), index, 4, 3, False),
     "nll_loss": lambda: F.nll_loss(logits, index),
     "nll_loss's gradient": lambda: aten.nll_loss_backward(one[0], logits, index, None, 1, -100, one[0]),
     "nll_loss of images": lambda: F.nll_loss(wide.view(1, 4, 3, 1)[:, :, :2], index.view(1, 2, 1)),

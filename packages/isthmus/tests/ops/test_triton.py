@@ -1,7 +1,8 @@
-"""The Triton kernels, by Triton's interpreter and by its compiler for a GPU; on a CUDA device where there is one."""
+"""The Triton kernels: interpreted, compiled for the chip by isthmus-triton and for a GPU; on a CUDA device."""
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -23,6 +24,13 @@ def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
+def on_the_chip(request: pytest.FixtureRequest) -> dict[str, str]:
+    names = _names(request, test_compiled_for_the_chip)
+    code = CODE + f"triton_cases.report(lambda name: triton_cases.check(name, every=5), {names})"
+    return json.loads(output(code, TRITON_INTERPRET=None))
+
+
+@pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     cache = str(tmp_path_factory.mktemp("triton"))
     names = _names(request, test_compiles_for_a_gpu)
@@ -40,6 +48,14 @@ def _names(request: pytest.FixtureRequest, test: Callable[..., None]) -> list[st
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_against_the_composite_in_float64(name, interpreted):
     assert not interpreted[name]
+
+
+@pytest.mark.host("its memory is the CPU's, which compiles the kernels")
+@pytest.mark.skipif(not find_spec("isthmus_triton"), reason="no isthmus-triton")
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_for_the_chip(name, on_the_chip):
+    assert not on_the_chip[name]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device available")
@@ -101,7 +117,19 @@ def test_attention_with_mask_and_dropout_of_wide_heads_is_refused():
     assert "the kernel for torch.float32 and head size 64 does not support a mask with dropout" in refused
 
 
+@pytest.mark.host("its memory is the CPU's, which compiles the kernels")
+@pytest.mark.skipif(not find_spec("isthmus_triton"), reason="no isthmus-triton")
 @pytest.mark.full
-def test_not_offered_where_no_tensor_can_take_it():
-    code = "from isthmus import ops; print(ops.implementations()['rms_norm'])"
-    assert output(code, TRITON_INTERPRET=None) == "['cpu', 'composite']"
+def test_statistics_count_its_kernels():
+    code = """
+        import torch
+        from isthmus import ops
+        x = torch.randn(3, 8, device="chip")
+        print(ops.which("rms_norm", x).implementation)
+        with ops.use("rms_norm", "triton"):
+            torch.chip.reset_dispatch_stats()
+            ops.rms_norm(x)
+        statistics = torch.chip.dispatch_stats()
+        print(statistics["calls"]["kernel"], [name for name in statistics["operators"] if "triton" in name])
+    """
+    assert output(code, TRITON_INTERPRET=None).splitlines() == ["cpu", "1 ['triton::_forward']"]

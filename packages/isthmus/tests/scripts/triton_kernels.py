@@ -172,10 +172,20 @@ def refused():
     whole = torch.ones(1, dtype=torch.int32, device="cuda")
     yield refusal(assembly_kernel[(1,)], whole)
     yield refusal(lambda x: library_kernel[(1,)](x, x, BLOCK=1), torch.ones(1))
-    out = torch.empty(4, device="cuda")
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        yield refusal(lambda x: library_kernel[(1,)](x, out, BLOCK=4), out)
-        whole.add_(1)
+
+
+def replayed():
+    """Kernels of a captured graph, before and after operators, on other numbers than at the capture."""
+    x, y, graph = torch.randn(150, device="cuda"), torch.randn(150, device="cuda"), torch.cuda.CUDAGraph()
+    written = torch.zeros(150, device="cuda")
+    with torch.cuda.graph(graph):
+        out = add(x + 1, y) * 3
+        add_kernel[(3,)](written, y, written, 150, BLOCK=64)
+    assert not written.any()  # the capture has changed nothing
+    x.fill_(2.0)
+    graph.replay()
+    graph.replay()
+    return max(error(out, 6 * (3 + y)), error(written, 6 * y))
 
 
 torch.manual_seed(0)
@@ -193,6 +203,7 @@ found = {
     "rounded": rounded(),
     "minimum": minimum(),
     "hooks": sorted(set(seen)),
+    "replayed": replayed(),
     "refused": list(refused()),
     "target": [target.backend, target.arch],
     "device": str(triton.runtime.driver.active.get_active_torch_device()),

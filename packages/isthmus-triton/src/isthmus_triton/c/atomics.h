@@ -22,6 +22,16 @@
     while (!__atomic_compare_exchange_n(p, &old, DOWN(RESULT), 1, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)); \
     return f;                                                                                           \
   }
+#define ATOMIC_SHORT_FLOATS(S, NAME)                                                                             \
+  ATOMIC_16_BITS(atomic_fadd_##S, NAME##_to_float, float_to_##NAME, f + v)                                       \
+  ATOMIC_16_BITS(atomic_max_##S, NAME##_to_float, float_to_##NAME, f > v ? f : v)                                \
+  ATOMIC_16_BITS(atomic_min_##S, NAME##_to_float, float_to_##NAME, f < v ? f : v)                                \
+  ATOMIC_16_BITS(atomic_exch_##S, NAME##_to_float, float_to_##NAME, v)                                           \
+  INLINED float atomic_cas_##S(uint16_t* p, float expected, float v) {                                           \
+    uint16_t old = float_to_##NAME(expected);                                                                    \
+    __atomic_compare_exchange_n(p, &old, float_to_##NAME(v), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);             \
+    return NAME##_to_float(old);                                                                                 \
+  }
 #define ATOMIC_INTEGERS(S, T, U)                                                               \
   ATOMIC_BY_EXCHANGE(T, T, atomic_max_##S, f > v ? f : v)                                      \
   ATOMIC_BY_EXCHANGE(T, T, atomic_min_##S, f < v ? f : v)                                      \
@@ -38,6 +48,8 @@
   }
 #define ATOMIC_FLOATS(S, T, U)                                                            \
   ATOMIC_BY_EXCHANGE(T, U, atomic_fadd_##S, f + v)                                        \
+  ATOMIC_BY_EXCHANGE(T, U, atomic_max_##S, f > v ? f : v)                                 \
+  ATOMIC_BY_EXCHANGE(T, U, atomic_min_##S, f < v ? f : v)                                 \
   ATOMIC_BY_EXCHANGE(T, U, atomic_exch_##S, v)                                            \
   INLINED T atomic_cas_##S(T* p, T expected, T v) {                                       \
     U old, new;                                                                           \
@@ -53,7 +65,5 @@ ATOMIC_INTEGERS(i32, int32_t, uint32_t)
 ATOMIC_INTEGERS(i64, int64_t, uint64_t)
 ATOMIC_FLOATS(f32, float, uint32_t)
 ATOMIC_FLOATS(f64, double, uint64_t)
-ATOMIC_16_BITS(atomic_fadd_f16, half_to_float, float_to_half, f + v)
-ATOMIC_16_BITS(atomic_fadd_bf16, bfloat16_to_float, float_to_bfloat16, f + v)
-ATOMIC_16_BITS(atomic_exch_f16, half_to_float, float_to_half, v)
-ATOMIC_16_BITS(atomic_exch_bf16, bfloat16_to_float, float_to_bfloat16, v)
+ATOMIC_SHORT_FLOATS(f16, half)
+ATOMIC_SHORT_FLOATS(bf16, bfloat16)

@@ -51,6 +51,49 @@ INLINED uint16_t float_to_half(float value) {
 INLINED float round_to_half(float value) { return half_to_float(float_to_half(value)); }
 INLINED float round_to_bfloat16(float value) { return bfloat16_to_float(float_to_bfloat16(value)); }
 
+/* Numbers of 8 bits: SPECIAL and above is not finite; what is beyond LARGEST becomes it. */
+#define FLOAT8(NAME, MANTISSA, BIAS, LARGEST, SPECIAL, NOT_A_NUMBER)                                              \
+  INLINED float NAME##_to_float(uint8_t bits) {                                                                   \
+    uint32_t magnitude = (uint32_t)(bits & 0x7f) << (23 - MANTISSA), sign = (uint32_t)(bits & 0x80) << 24;        \
+    uint32_t found = float_bits(as_float(magnitude) * as_float((uint32_t)(254 - BIAS) << 23));                    \
+    found = (bits & 0x7f) >= SPECIAL ? magnitude | 0x7f800000u : found;                                           \
+    found = NOT_A_NUMBER == 0x80 && bits == 0x80 ? 0x7fc00000u : found;                                           \
+    return as_float(found | sign);                                                                                \
+  }                                                                                                               \
+  INLINED uint8_t float_to_##NAME(float value) {                                                                  \
+    uint32_t x = float_bits(value), magnitude = x & 0x7fffffffu, half = (uint32_t)(151 - BIAS - MANTISSA) << 23;  \
+    uint32_t normal = magnitude - ((127u - BIAS) << 23) + (1u << (22 - MANTISSA)) - 1u;                           \
+    normal = (normal + ((magnitude >> (23 - MANTISSA)) & 1u)) >> (23 - MANTISSA);                                 \
+    uint32_t subnormal = float_bits(as_float(magnitude) + as_float(half)) - half;                                 \
+    uint32_t found = magnitude < (128u - BIAS) << 23 ? subnormal : normal;                                        \
+    found = found > LARGEST ? LARGEST : found;                                                                    \
+    found |= NOT_A_NUMBER == 0x80 && found == 0 ? 0 : (x >> 24) & 0x80u;                                          \
+    return (uint8_t)(magnitude > 0x7f800000u ? NOT_A_NUMBER : found);                                             \
+  }                                                                                                               \
+  INLINED float round_to_##NAME(float value) { return NAME##_to_float(float_to_##NAME(value)); }
+FLOAT8(e5m2, 2, 15, 0x7b, 0x7c, 0x7f)
+FLOAT8(e4m3, 3, 7, 0x7e, 0x7f, 0x7f)
+FLOAT8(e4m3_fnuz, 3, 8, 0x7f, 0x80, 0x80)
+FLOAT8(e5m2_fnuz, 2, 16, 0x7f, 0x80, 0x80)
+FLOAT8(e4m3_b15, 3, 15, 0x7f, 0x80, 0x7f)
+/* 4 bits, and a power of 2. */
+INLINED float e2m1_to_float(uint8_t bits) {
+  float magnitude = as_float((uint32_t)(bits & 7) << 22) * 0x1p126f;
+  return bits & 8 ? -magnitude : magnitude;
+}
+INLINED float e8m0_to_float(uint8_t bits) {
+  uint32_t found = bits ? (uint32_t)bits << 23 : 0x00400000u;
+  return as_float(bits == 255 ? 0x7fc00000u : found);
+}
+/* A number without the bits that a format has not; what is beyond the largest one becomes it. */
+INLINED float toward_zero(float value, int mantissa, int bias, float largest) {
+  uint32_t x = float_bits(value), exponent = (x >> 23) & 0xff;
+  int left_out = 23 - mantissa + (exponent < 128u - bias ? (int)(128u - bias - exponent) : 0);
+  float found = as_float(x & (left_out > 23 ? 0x80000000u : ~((1u << left_out) - 1u)));
+  found = found > largest ? largest : found < -largest ? -largest : found;
+  return exponent == 255 ? value : found;
+}
+
 /* As CUDA converts: out of range saturates, NaN becomes 0. */
 INLINED int32_t to_int32(double value) {
   if (!(value > -2147483648.0)) return value == value ? INT32_MIN : 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -61,6 +62,25 @@ class Stream(torch.Stream):
             NotImplementedError: the driver has no such function.
         """
         _C.launch_host_function(self.stream_id, self.device_index, function, data)
+
+    def launch_program(
+        self, name: str, program: int, arguments: bytes, tensors: Sequence[torch.Tensor]
+    ) -> None:
+        """Call a C function ``void program(const void *arguments)`` as a kernel of this stream.
+
+        It runs in a thread of the host once the stream's work is done. Statistics and profiles have it by its name,
+        and a graph that captures the stream replays it with the same arguments.
+
+        Args:
+            name: with a namespace, such as ``triton::add_kernel``.
+            program: its address.
+            arguments: copied.
+            tensors: of this device, which it reads or writes.
+
+        Raises:
+            NotImplementedError: the driver cannot call functions of the host.
+        """
+        _C.launch_program(name, self.stream_id, self.device_index, program, arguments, tensors)
 
     def record_event(self, event: Any = None) -> Any:
         """Record event, or a new one, on this stream and return it."""

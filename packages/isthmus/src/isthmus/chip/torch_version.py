@@ -44,3 +44,7 @@ CROSS_ENTROPY_HAS_TABLE = _VERSION < (2, 14)
 # 2.14: torch.utils.cpp_extension locks with filelock, which the system unlocks when the owner is killed, instead of
 # torch.utils.file_baton. Goes with 2.13, and with it most of shim/build_lock.py.
 KILLED_BUILD_LEAVES_LOCK = _VERSION < (2, 14)
+
+# 2.14: has_triton asks the interface of every registered device; before it, of listed ones. Goes with 2.13, and with
+# it chip/compile/dynamo_device._fill_has_triton.
+HAS_TRITON_ASKS_LISTED_DEVICES = _VERSION < (2, 14)

@@ -2,13 +2,15 @@
 
 from isthmus.conformance.executor import Outcome
 from isthmus.conformance.load import LOADS
+from isthmus.conformance.long import is_called_long
 from isthmus.conformance.relation_checks import check_law, laws_of
 from isthmus.conformance.subject import Subject
 
 
 def checks_of(operator: str) -> list[str]:
     """Return the names of an operator's checks: "load-threads", "law-scaling" ..."""
-    return [*LOADS, *laws_of(operator)]
+    loads = [name for name in LOADS if name != "load-long" or is_called_long(operator)]
+    return [*loads, *laws_of(operator)]
 
 
 def dtypes_of(name: str, subject: Subject) -> list[str]:

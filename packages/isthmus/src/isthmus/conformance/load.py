@@ -22,6 +22,7 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import allocated
 from isthmus.conformance.executor import SEED, Outcome
 from isthmus.conformance.judge import judge
+from isthmus.conformance.long import check_long
 from isthmus.conformance.memory import POISONS
 from isthmus.conformance.plan import NotClaimed, Plan
 from isthmus.conformance.repetition import count_different
@@ -95,13 +96,15 @@ def check_calls(subject: Subject) -> Outcome | None:
             except (KernelError, DriverCallError) as error:
                 problem = f"{call.title}: {error}"
             device.synchronize()
+            if executor.progress:
+                executor.progress()
             problem = problem or workspace.release() or call.problem(_image(device, base, call))
             if problem:
                 return Outcome("failed", f"call {n + 1} of {_MANY} in a row: {problem}")
     return Outcome("passed")
 
 
-LOADS = {"load-threads": check_threads, "load-calls": check_calls}
+LOADS = {"load-threads": check_threads, "load-calls": check_calls, "load-long": check_long}
 
 
 def _in_order(calls: Sequence[_Call]) -> Iterator[_Call]:

@@ -1,13 +1,22 @@
-"""The batches of a case, and the case with some of its rows."""
+"""The batches of a case, and the case with some of its rows, or with rows repeated."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from isthmus import opset
 from isthmus.conformance.arrays import Array
 from isthmus.conformance.cases import Case, Expected, Tensor, named
 from isthmus.conformance.relations import ALONG, BATCHES, Rows
 from isthmus.opset.schema import Schema
+
+
+def has_rows(operator: str) -> bool:
+    """Whether cases of an operator may have batches."""
+    if operator in BATCHES or operator in ALONG:
+        return True
+    known = opset.operators().get(operator)
+    return known is not None and known.pointwise and known.shape.startswith(("like", "broadcast"))
 
 
 def batches_of(schema: Schema, case: Case) -> Iterator[Rows]:
@@ -43,6 +52,25 @@ def count_rows(rows: Rows, given: dict[str, Any]) -> int:
 
 def take_rows(schema: Schema, case: Case, rows: Rows, part: Array) -> Case:
     """Return the case with some of its rows."""
+    outputs = [
+        _part(expected, rows.results.get(result.name), part)
+        for result, expected in zip(schema.outputs, case.outputs, strict=True)
+    ]
+    arguments = _arguments_of(schema, case, rows, part)
+    return replace(case, arguments=arguments, outputs=outputs, output_layout="contiguous")
+
+
+def repeat_rows(schema: Schema, case: Case, rows: Rows, part: Array) -> Case:
+    """Return the case with some of its rows, as often as they are named, without their expected values."""
+    outputs = [
+        _sized(expected, rows.results.get(result.name), len(part))
+        for result, expected in zip(schema.outputs, case.outputs, strict=True)
+    ]
+    arguments = _arguments_of(schema, case, rows, part)
+    return replace(case, arguments=arguments, outputs=outputs, output_layout="contiguous")
+
+
+def _arguments_of(schema: Schema, case: Case, rows: Rows, part: Array) -> list[Any]:
     given = named(schema, case)
     count = count_rows(rows, given)
     for name, axis in rows.arguments.items():
@@ -51,11 +79,7 @@ def take_rows(schema: Schema, case: Case, rows: Rows, part: Array) -> Case:
             given[name] = Tensor.contiguous(value.array.take(part, axis))
     if rows.size:
         given[rows.size] = len(part)
-    outputs = [
-        _part(expected, rows.results.get(result.name), part)
-        for result, expected in zip(schema.outputs, case.outputs, strict=True)
-    ]
-    return replace(case, arguments=list(given.values()), outputs=outputs, output_layout="contiguous")
+    return list(given.values())
 
 
 def _beside_dim(schema: Schema, given: dict[str, Any]) -> list[Rows]:
@@ -79,3 +103,9 @@ def _part(expected: Any, axis: int | None, part: Array) -> Any:
     reference = expected.reference.take(part, axis)
     magnitude = None if expected.magnitude is None else expected.magnitude.take(part, axis)
     return Expected(expected.dtype, reference.shape, reference, magnitude)
+
+
+def _sized(expected: Any, axis: int | None, count: int) -> Any:
+    if axis is None or not isinstance(expected, Expected):
+        return expected
+    return Expected(expected.dtype, (*expected.shape[:axis], count, *expected.shape[axis + 1 :]))

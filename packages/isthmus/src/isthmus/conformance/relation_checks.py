@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from isthmus import opset
 from isthmus.conformance.arrays import Array
 from isthmus.conformance.calling import KernelError
 from isthmus.conformance.cases import named, results_of, tensors_of
@@ -18,7 +17,7 @@ from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Case, Expected, Tensor, Tolerance
 from isthmus.conformance.judge import FORMATS, differing, rounded, ulp_of
 from isthmus.conformance.plan import NotClaimed
-from isthmus.conformance.relation_batches import batches_of, count_rows, take_rows
+from isthmus.conformance.relation_batches import batches_of, count_rows, has_rows, take_rows
 from isthmus.conformance.relation_calls import (
     are_moderate,
     call_problem,
@@ -27,16 +26,7 @@ from isthmus.conformance.relation_calls import (
     without_values,
 )
 from isthmus.conformance.relation_gradients import gradient_problem
-from isthmus.conformance.relations import (
-    ALONG,
-    BATCHES,
-    DIRECT,
-    GRADIENTS,
-    MONOTONIC,
-    REPEATED,
-    SCALED,
-    UNSORTED,
-)
+from isthmus.conformance.relations import BATCHES, DIRECT, GRADIENTS, MONOTONIC, REPEATED, SCALED, UNSORTED
 from isthmus.conformance.subject import Subject, nbytes_of
 from isthmus.opset import dtypes as dt
 
@@ -207,16 +197,9 @@ def _monotonic(subject: Subject, case: Case) -> str | None:
     return f"{kind} from {points[at]} to {points[at + 1]}: {abs(found[at])} and {abs(found[at + 1])}"
 
 
-def _has_rows(name: str) -> bool:
-    if name in BATCHES or name in ALONG:
-        return True
-    known = opset.operators().get(name)
-    return known is not None and known.pointwise and known.shape.startswith(("like", "broadcast"))
-
-
 LAWS: dict[str, tuple[Callable[[str], bool], Check]] = {
-    "law-permutation": (_has_rows, _permutation),
-    "law-split": (_has_rows, _split),
+    "law-permutation": (has_rows, _permutation),
+    "law-split": (has_rows, _split),
     "law-scaling": (SCALED.__contains__, _scaling),
     "law-direct": (DIRECT.__contains__, _direct),
     "law-repeated": (REPEATED.__contains__, _repeated),

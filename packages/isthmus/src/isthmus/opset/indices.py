@@ -47,7 +47,7 @@ _POSITION = Index("positions", "cos")
 
 INDICES: dict[str, Index] = {
     "aten::embedding": Index("indices", "weight", empty=ALL),
-    "aten::embedding_dense_backward": Index("indices", "num_weights"),
+    "aten::embedding_dense_backward": Index("indices", "num_weights", ignored="padding_idx"),
     "aten::gather": _SCATTERED,
     "aten::index_select": _ALONG._replace(empty=ALL),
     "aten::scatter.src": _SCATTERED,

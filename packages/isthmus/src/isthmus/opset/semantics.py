@@ -30,7 +30,10 @@ SEMANTICS: dict[str, str] = {
     "aten::floor_divide": "rounded to minus infinity",
     "aten::remainder": "with the sign of the divisor, as Python's %",
     "aten::fmod": "with the sign of the dividend, as C's fmod",
-    "aten::pow": "pow(x, 0) and pow(1, y) are 1, of NaN too",
+    "aten::pow": (
+        "pow(x, 0) and pow(1, y) are 1, of NaN too; integers wrap, and of exponents below 0 only the powers of 1 and "
+        "-1 are not 0"
+    ),
     "aten::round": "halves to even",
     "aten::sign": "0 of NaN and of zeros",
     "aten::frac": "self - trunc(self); NaN of infinity",

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from isthmus import options
 from isthmus.chip.compile import package
 from isthmus.chip.device import is_host_addressable
 from isthmus_common.patches import Scope
+from isthmus_common.progress import say
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -57,12 +59,22 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
             from isthmus.chip.compile import backend
 
             return backend.compile_graph(model_, inputs_)
-        from isthmus.chip.compile import host_inductor
-
         patches = {**self.config, **(config_patches or {})}
-        return host_inductor.compile_graph(model_, inputs_, config_patches=patches, region=self.name)
+        return _compiler(model_)(model_, inputs_, config_patches=patches, region=self.name)
 
     return compile_graph
+
+
+def _compiler(model: GraphModule) -> Callable[..., Any]:
+    """The compiler that ISTHMUS_COMPILE_CODEGEN names; Triton's for a graph that launches kernels in Triton."""
+    from isthmus.chip.compile import host_inductor, triton_inductor
+
+    launches = triton_inductor.launches_triton(model)
+    chosen = "triton" if launches else options.text("compile_codegen")
+    if options.switch("trace"):
+        reason = "it launches kernels in Triton" if launches else options.variable("compile_codegen")
+        say(f"torch.compile: a graph of {len(model.graph.nodes)} nodes -> {chosen} ({reason})")
+    return triton_inductor.compile_graph if chosen == "triton" else host_inductor.compile_graph
 
 
 def _export_as_cpu() -> None:

@@ -1,7 +1,9 @@
 """The device runtime in Dynamo's interface. Importing this module imports Dynamo."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._C._dynamo.eval_frame import set_eval_frame
@@ -9,8 +11,10 @@ from torch._dynamo import trace_rules
 from torch._dynamo.backends.registry import register_backend
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
 from torch.fx import GraphModule
+from torch.utils import _triton
 
 from isthmus import chip
+from isthmus.chip import torch_version
 from isthmus.opset import library
 
 
@@ -22,6 +26,16 @@ def register() -> None:
     register_interface_for_device("chip", ChipInterface)
     for index in range(chip.device_count()):
         register_interface_for_device(f"chip:{index}", ChipInterface)
+    if torch_version.HAS_TRITON_ASKS_LISTED_DEVICES and ChipInterface.is_triton_capable():
+        _fill_has_triton()
+
+
+def _fill_has_triton() -> None:
+    """Fill the cache of ``has_triton``: the chip stands for one of the devices that it asks."""
+    _triton.has_triton.cache_clear()
+    interfaces = "torch._dynamo.device_interface.get_interface_for_device"
+    with patch(interfaces, lambda name: SimpleNamespace(is_available=lambda: name == "mtia")):
+        assert _triton.has_triton()
 
 
 @register_backend
@@ -30,6 +44,11 @@ def isthmus(model: GraphModule, inputs: Sequence[Any], **settings: Any) -> Calla
     from isthmus.chip.compile.backend import compile_graph
 
     return compile_graph(model, inputs, **settings)
+
+
+def get_raw_stream(device_idx: int) -> int:
+    """Identity of the device's current stream."""
+    return chip.current_stream(device_idx).stream_id
 
 
 class ChipInterface(DeviceInterface):
@@ -71,10 +90,7 @@ class ChipInterface(DeviceInterface):
     get_device_properties: Any = staticmethod(chip.get_device_properties)
     memory_allocated: Any = staticmethod(chip.memory_allocated)
 
-    @staticmethod
-    def get_raw_stream(device_idx: int) -> int:
-        """Identity of the device's current stream."""
-        return chip.current_stream(device_idx).stream_id
+    get_raw_stream = staticmethod(get_raw_stream)
 
     @staticmethod
     def get_compute_capability(device: torch.types.Device = None) -> int:
@@ -86,3 +102,12 @@ class ChipInterface(DeviceInterface):
     def is_bf16_supported(including_emulation: bool = False) -> bool:
         """Whether bfloat16 works."""
         return chip.is_bf16_supported(including_emulation)
+
+    @staticmethod
+    def is_triton_capable(device: torch.types.Device = None) -> bool:
+        """Whether a Triton backend compiles for the chip."""
+        if not _triton.has_triton_package():
+            return False
+        from isthmus.drivers.generators.triton import vendor_backend
+
+        return vendor_backend() is not None

@@ -1,9 +1,11 @@
-"""Triton kernels for CUDA devices; Triton is imported on the first call that uses one.
+"""Triton kernels for CUDA devices and for chips with a Triton backend; Triton is imported on the first call of one.
 
-The kernels are registered if PyTorch is built for CUDA or ROCm, or under ``TRITON_INTERPRET=1``, where Triton
-interprets them on CPU tensors (slow) and ``use("rms_norm", "triton")`` selects them.
+On the host chip the backend is the package isthmus-triton, and the fused CPU kernels come first. Under
+``TRITON_INTERPRET=1`` Triton interprets the kernels on CPU tensors (slow) and ``use("rms_norm", "triton")`` selects
+them.
 """
 
+import importlib.metadata
 import os
 from collections.abc import Callable
 from functools import cache
@@ -38,9 +40,11 @@ def why_unavailable() -> str:
     """Return why the kernels cannot run in this process, or "". Does not import Triton."""
     if find_spec("triton") is None:
         return "Triton is not installed (pip install 'isthmus[triton]')"
-    if not is_interpreted() and not torch.cuda.is_available():
-        return "no CUDA device available"
-    return ""
+    if is_interpreted() or torch.cuda.is_available():
+        return ""
+    from isthmus.drivers.generators.triton import vendor_backend
+
+    return "" if vendor_backend() is not None else "no device with a Triton backend available"
 
 
 def add(operator: Operator, family: str) -> None:
@@ -58,16 +62,19 @@ def add(operator: Operator, family: str) -> None:
         if first is arguments[0] and not first.numel():
             return operator.composite(*arguments)
         launch = _load(family, operator.name)[0]
-        if not first.is_cuda or first.get_device() == torch.cuda.current_device():
+        if first.is_cpu or first.get_device() == torch.accelerator.current_device_index():
             return launch(*arguments)
-        with torch.cuda.device(first.device):
+        with torch.accelerator.device_index(first.get_device()):
             return launch(*arguments)
 
     operator.add(Implementation("triton", call, _serves, refuses))
 
 
 def _serves(device: torch.device) -> bool:
-    return device.type == "cuda" or (device.type == "cpu" and is_interpreted())
+    if device.type == "cpu":
+        return is_interpreted()
+    accelerator = torch.accelerator.current_accelerator()
+    return device.type == "cuda" or (accelerator is not None and device.type == accelerator.type)
 
 
 @cache
@@ -83,8 +90,9 @@ def family(name: str) -> str:
 
 
 def register() -> None:
-    """Register the kernels, if PyTorch supports CUDA or ROCm or Triton is interpreted."""
-    if torch.version.cuda is None and torch.version.hip is None and not is_interpreted():
+    """Register the kernels, if there is a Triton backend for a device that PyTorch supports."""
+    of_gpus = torch.version.cuda is not None or torch.version.hip is not None
+    if not (of_gpus or is_interpreted() or importlib.metadata.entry_points(group="triton.backends")):
         return
     known = operators()
     for family, names in _FAMILIES.items():

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton.language as tl
+from triton.runtime import driver
 
 # Maximum elements of a row held by one program.
 WIDEST_ROW = 65536
@@ -41,7 +42,7 @@ def launch(
     found = None if address % 16 else _compiled.get(tuple(key))
     if found is not None:
         made, fixed = found
-        stream = torch._C._cuda_getCurrentRawStream(device)
+        stream = driver.active.get_current_stream(device)
         made.run(  # the last line of JITFunction.run, without its hooks for profilers
             programs, 1, 1, stream, made.function, made.packed_metadata, None, None, None, *tensors, *numbers, *fixed,
         )  # fmt: skip
@@ -119,4 +120,7 @@ def wide(tensor: torch.Tensor) -> tl.dtype:
 @cache
 def processors(device: torch.device) -> int:
     """Number of multiprocessors; 3 for the interpreter, so that its programs have several rows."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3
+    if device.type == "cpu":
+        return 3
+    found: int = driver.active.utils.get_device_properties(device.index)["multiprocessor_count"]
+    return found

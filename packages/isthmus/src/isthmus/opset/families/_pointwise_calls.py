@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
+import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import ANY, denormals, elementwise, points
-from isthmus.opset.sampling import Array, Case, Maker
+from isthmus.opset.sampling import Array, Case, Maker, place
 
 
 def powers(m: Maker) -> Iterator[Case]:
     """Samples of powers with a number as exponent."""
+    if not m.is_float:
+        yield from _whole_powers_of_numbers(m)
+        return
     for exponent in (2, 3, 0.5, -1.0, 1.7, 0, 1, -2, -0.5, -1.7, 7.25, 0.25):
         low = 0.05 if isinstance(exponent, float) or exponent < 0 else -2.7
         # The square root of -0.0 is -0.0, its power 0.0; both are used for 0.5: no case with -0.0 may derive of it.
@@ -36,6 +40,9 @@ def powers(m: Maker) -> Iterator[Case]:
 
 def power_base(m: Maker) -> Iterator[Case]:
     """Samples of powers of a number."""
+    if not m.is_float:
+        yield from _whole_powers_of_a_number(m)
+        return
     for base in (2.0, 10000.0, 0.5, 3):
         yield m.case("contiguous", base, m.tensor(3, 29, low=-1, high=1), model="llama")
     yield m.case("strided", 10000.0, m.tensor(5, 13, low=-1, high=1, layout="transposed"))
@@ -49,6 +56,46 @@ def power_base(m: Maker) -> Iterator[Case]:
     yield m.case("0-dim", 2.0, m.tensor())
 
 
+def _whole_powers_of_numbers(m: Maker) -> Iterator[Case]:
+    """Powers of integers with a number as exponent, which PyTorch refuses below 0; most of them overflow."""
+    for exponent in (2, 3, 0, 1, 5, 8, 31, 100):
+        yield m.case("contiguous", m.tensor(3, 29), exponent)
+    yield m.case("special", _whole_bases(m), 7)
+    yield m.case("strided", m.tensor(5, 13, layout="transposed"), 2)
+    yield m.case("strided", m.tensor(5, 13, layout="sliced"), 3)
+    yield m.case("zero-size", m.tensor(0, 3), 2)
+    yield m.case("0-dim", m.tensor(), 2)
+    yield m.case("large", m.tensor(3, 1371), 2)
+
+
+def _whole_powers_of_a_number(m: Maker) -> Iterator[Case]:
+    """Powers of a number with integers as exponents, also below 0."""
+    for base in (3, 2, 1, 0, *(() if m.kind_of_dtype == "uint" else (-3, -1))):
+        yield m.case("contiguous", base, m.tensor(3, 29))
+    yield m.case("strided", 3, m.tensor(5, 13, layout="transposed"))
+    yield m.case("special", 5, _whole_bases(m))
+    yield m.case("zero-size", 2, m.tensor(0, 3))
+    yield m.case("0-dim", 2, m.tensor())
+
+
+def _whole_bases(m: Maker) -> Array:
+    """Integers up to the limits of the dtype, of which float32 and float64 lose digits."""
+    info = np.iinfo(dt.DTYPES[m.dtype].numpy)
+    far = [int(info.max) >> shift for shift in (0, 1, 3, 5)]
+    values = [0, 1, 2, 3, 11, *far, *[-each for each in (1, 2, 3, 11, *far) if info.min < 0], int(info.min)]
+    return place(np.array(values, info.dtype))
+
+
+def whole_pairs(m: Maker) -> Iterator[Case]:
+    """Pairs of integers as base and exponent, which may be below 0."""
+    if m.is_float:
+        return
+    signs = (-1, 1) if m.kind_of_dtype != "uint" else (1,)
+    base = [sign * each for sign in signs for each in (1, 2, 3, 7, 10) for _ in range(7)]
+    exponent = [0, 1, 2, 3, 63, *([-1, -2] if len(signs) > 1 else [4, 9])]
+    yield m.case("special", m.values(base), m.values(np.resize(exponent, len(base))))
+
+
 def _limits_of_powers(m: Maker) -> Array:
     """Exponents of 2 whose powers are denormal, though far from the least number, and beyond float16."""
     least = math.log2(float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).smallest_subnormal))
@@ -57,6 +104,8 @@ def _limits_of_powers(m: Maker) -> Array:
 
 def far_powers(m: Maker) -> Iterator[Case]:
     """Samples of powers that are denormal, or beyond float16, and of denormal numbers."""
+    if not m.is_float:
+        return
     small = denormals(m, 2).view.astype(float)
     base = [70_000.0, 70_000.0, *small, small[0]]
     yield m.case("special", m.values(base), m.values([1.0, -1.0, 1.0, 1.0, 0.5]))
@@ -64,10 +113,16 @@ def far_powers(m: Maker) -> Iterator[Case]:
         yield m.case("special", m.values([-1.0, -1.0]), m.values([2.0**31, 2.0**40]))
 
 
-whole_powers = points(
+_WHOLE_POWERS = points(
     [-2.0, -2.0, -0.5, -1.0, -1.0, 0.0, 0.0, -0.0, 3.0, 1.0, -2.0, 4.0, 4.0, math.nan, 1.0],
     [3.0, -3.0, 4.0, -5.0, 0.0, 0.0, 2.0, 3.0, -0.0, -900.0, 8.0, -0.5, 0.5, 0.0, math.nan],
 )
+
+
+def whole_powers(m: Maker) -> Iterator[Case]:
+    """Powers of floats that are whole numbers, and of NaN."""
+    if m.is_float:
+        yield from _WHOLE_POWERS(m)
 
 
 def clamps(m: Maker) -> Iterator[Case]:

@@ -19,6 +19,7 @@ from isthmus.opset.families._pointwise_calls import (
     powers,
     scalar_bounds,
     tensor_clamps,
+    whole_pairs,
     whole_powers,
 )
 from isthmus.opset.operator import (
@@ -339,10 +340,11 @@ OPERATORS: list[Operator] = [
     op("maximum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("minimum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(6, LIBRARY)),
-    op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, powers, _POWER, extreme=POWERS),
-    op("pow.Tensor_Tensor", dt.FLOATS, "broadcast(self, exponent)", "promote(self, exponent)",
-       several(elementwise((0.05, 3), (-2, 2), special=False), whole_powers, far_powers), _POWER, extreme=()),
-    op("pow.Scalar", dt.FLOATS, "like(exponent)", "exponent.dtype", power_base, _POWER, extreme=()),
+    op("pow.Tensor_Scalar", dt.NUMBERS, *LIKE, powers, _POWER, extreme=POWERS),
+    op("pow.Tensor_Tensor", dt.NUMBERS, "broadcast(self, exponent)", "promote(self, exponent)",
+       several(elementwise((0.05, 3), (-2, 2), special=False), whole_powers, far_powers, whole_pairs), _POWER,
+       extreme=()),
+    op("pow.Scalar", dt.NUMBERS, "like(exponent)", "exponent.dtype", power_base, _POWER, extreme=()),
     op("clamp", dt.NUMBERS, *LIKE, clamps),
     op("clamp.Tensor", dt.NUMBERS, "broadcast(self, min, max)", "self.dtype", tensor_clamps, CHOSEN),
     op("clamp_min", dt.NUMBERS, *LIKE, several(elementwise(ANY, min=1), scalar_bounds("min"), low_bound)),

@@ -93,12 +93,11 @@ def index_of(indices: list[Maybe]) -> tuple[Any, ...]:
 @operator("aten::embedding_dense_backward")
 def embedding_backward(grad: Array, index: Array, rows: int, padding_idx: int, by_frequency: bool) -> Array:
     index, grad = index.reshape(-1), double(grad).reshape(index.size, grad.shape[-1])
+    kept = index != padding_idx
+    index, grad = index[kept], grad[kept]
     if by_frequency:
         grad = grad / np.bincount(index, minlength=rows)[index][:, None]
-    result = changed(np.zeros((rows, grad.shape[1])), index, grad, add=True)
-    if padding_idx >= 0:
-        result[padding_idx] = 0
-    return result
+    return changed(np.zeros((rows, grad.shape[1])), index, grad, add=True)
 
 
 def sort(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:

@@ -1,0 +1,1 @@
+"""Triton's own tests of its language, on tensors of the CPU."""
