@@ -47,6 +47,7 @@ BY_NAME = {
     "packages/isthmus-migrate/src/isthmus_migrate/rules/registry.py": "each rule; rules of others (entry points)",
     "packages/isthmus-triton/src/isthmus_triton/cli.py": "the file that is compared",
     "packages/isthmus-triton/src/isthmus_triton/interpret.py": "the module of a kernel",
+    "packages/isthmus-triton/src/isthmus_triton/npu.py": "Triton's modules, which are not complete before",
 }
 
 

@@ -84,7 +84,7 @@ SOURCES = [
 ]
 # Macros of the compiler's command lines and of setup.py.
 MACROS = {"ISTHMUS_BUILD", "ISTHMUS_LOADER_LIBRARY", "ISTHMUS_TORCH_VERSION"}
-# Read by the variable's name: before the package is imported (setup.py), or of another process.
+# Read by the variable's name: before the package is imported (setup.py), of another process, or without isthmus.
 BY_NAME = {
     "build_debug",
     "kernels",
@@ -94,6 +94,8 @@ BY_NAME = {
     "debug_listen",
     "migrate_trace",
     "torch",
+    "triton_debug",
+    "triton_seed",
     "verify",
 }
 
