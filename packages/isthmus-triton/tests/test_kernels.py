@@ -264,6 +264,7 @@ def block_pointer_kernel(x, y, rows, columns, BLOCK: tl.constexpr):
         source = tl.advance(source, (0, BLOCK))
 
 
+@pytest.mark.skipif(triton.__version__ >= "3.9", reason="Triton 3.9 removed block pointers")
 def test_block_pointers_and_descriptors():
     x, y = torch.randn(100, 72), torch.zeros(100, 72)
     block_pointer_kernel[(4,)](x, y, 100, 72, 32)
