@@ -225,7 +225,7 @@ conform: setup
 	@$(BIN)/python -m pytest -m slow $(CORE)/tests/conformance/test_without_torch.py
 
 bench: setup
-	@for name in autoload overhead shim kernel_route graph_replay train_step accuracy compile_step llm_operators collectives parallel_step migrate_analyse data checkpoint plan advise plan_parallel ascend_overhead; do \
+	@for name in autoload overhead shim kernel_route graph_replay train_step accuracy compile_step llm_operators collectives parallel_step migrate_analyse data checkpoint plan advise plan_parallel ascend_overhead triton_debug; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # The environments have the core of this one.

@@ -61,7 +61,7 @@ def llama() -> Any:
 
 
 def worker(device: str, way: str) -> None:
-    """Build the model; for every line read, do a step and print seconds, loss and peak bytes."""
+    """Build the model; for every line read, do a step and print seconds, CPU seconds, loss and peak bytes."""
     import resource
 
     import torch
@@ -78,16 +78,16 @@ def worker(device: str, way: str) -> None:
     forward = torch.compile(model) if way == "compile" else model
     ids = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE)).to(device)
     for _ in sys.stdin:
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         loss = forward(input_ids=ids, labels=ids).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         value = loss.item()
-        seconds = time.perf_counter() - start
+        seconds, busy = time.perf_counter() - start, time.process_time() - busy
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         device_peak = torch.accelerator.max_memory_reserved() if device == "chip" else 0
-        print(json.dumps([seconds, value, peak, device_peak]), flush=True)
+        print(json.dumps([seconds, busy, value, peak, device_peak]), flush=True)
 
 
 LOST = "train_step: a peer exited early with code {code}; see its error above"
@@ -99,13 +99,15 @@ class Peer(Worker):
     def __init__(self, device: str, way: str, environment: dict[str, str]) -> None:
         super().__init__(__file__, LOST, "--worker", device, "--way", way, **environment)
         self.losses: list[float] = []
+        self.busy: list[float] = []  # CPU seconds
         self.peak_bytes = self.device_bytes = 0
 
     def step(self) -> float:
         """Do a step and return its seconds."""
         self.ask("step")
-        seconds, loss, self.peak_bytes, self.device_bytes = self.answer()
+        seconds, busy, loss, self.peak_bytes, self.device_bytes = self.answer()
         self.losses.append(loss)
+        self.busy.append(busy)
         return float(seconds)
 
 

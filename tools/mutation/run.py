@@ -15,11 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from isthmus import opset
 from isthmus.conformance.cache import Opener
-from isthmus.conformance.golden import Case, Expected, Reader, Tensor
+from isthmus.conformance.golden import Case, Reader
 from tools.mutation.mutant import Mutant
 from tools.mutation.score import Result, Score, complete
 from tools.mutation.trial import COMPILED, Bench, Sources, Trial, mutants_around
@@ -48,7 +46,6 @@ class Selection:
         golden: the data, or a function that opens that of some operators.
 
     Attributes:
-        cases: of each operator.
         families: of each operator.
         opset: digest of the opset.
         untried: operators on complex tensors, which Python kernels do not support.
@@ -62,25 +59,17 @@ class Selection:
         names = [n for n in opset.operators() if any(fnmatch.fnmatchcase(n, p) for p in pattern.split(","))]
         reader = golden if isinstance(golden, Reader) else golden(names)
         self.opset: str = reader.manifest["opset"]
-        self.families: dict[str, str] = {}
-        self.cases: dict[str, list[Case]] = {}
-        for name in names:
-            if name in reader.operators:
-                self.cases[name] = list(reader.cases(name))
-                self.families[name] = reader.operators[name].family
-        if not self.cases:
+        found = [name for name in names if name in reader.operators]
+        if not found:
             raise ValueError(f"--operators {pattern}: unknown operator")
-        self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))
-        for name in self.untried:
-            del self.cases[name], self.families[name]
-        self.is_all = len(self.cases) + len(self.untried) == len(opset.operators())
+        self._reader = reader
+        self.untried = sorted(name for name in found if "complex" in opset.operators()[name].dtype)
+        self.families = {name: reader.operators[name].family for name in found if name not in self.untried}
+        self.is_all = len(found) == len(opset.operators())
 
-
-def _is_complex(case: Case) -> bool:
-    dtypes = [value.storage.dtype.kind for value in case.arguments if isinstance(value, Tensor)]
-    dtypes += [np.dtype(result.dtype).kind for result in case.outputs if isinstance(result, Expected)
-               and result.dtype.startswith("complex")]  # fmt: skip
-    return "c" in dtypes
+    def cases(self, name: str) -> list[Case]:
+        """Return the cases of an operator; those of all take ten gigabytes."""
+        return list(self._reader.cases(name))
 
 
 class Runner:
@@ -121,7 +110,7 @@ class Runner:
         """Build the compiled kernels of the selected operators, if there are any."""
         compiled = self._sources.compiled
         if compiled:
-            self._compiled = [name for name in compiled.operators if name in self._selection.cases]
+            self._compiled = [name for name in compiled.operators if name in self._selection.families]
         if compiled and self._compiled:
             self._progress("compiling kernels")
             compiled.build()
@@ -159,7 +148,7 @@ class Runner:
     def _mutants(self) -> list[Mutant]:
         """Return all mutants of the selected operators; those of lines that no case executes only in a full run."""
         sites = [m for m in self._sources.mutants() if self._selection.is_all or self._users_of(m)]
-        return [*mutants_around(list(self._selection.cases), self._sources), *sites]
+        return [*mutants_around(list(self._selection.families), self._sources), *sites]
 
     def _users_of(self, mutant: Mutant) -> list[str]:
         return self._users.get((mutant.kernel.startswith(COMPILED), mutant.site), [])
@@ -172,7 +161,8 @@ class Runner:
                 groups[False, self._selection.families[mutant.kernel]].append(mutant)
             else:
                 groups[mutant.kernel.startswith(COMPILED), mutant.kernel].append(mutant)
-        for (is_compiled, _), members in groups.items():
+        for (is_compiled, _), grouped in groups.items():
+            members = sorted(grouped, key=lambda mutant: mutant.kernel)  # whose cases are read once
             for start in range(0, len(members), _PER_TASK):
                 rows = [(m, [] if m.wrong else self._users_of(m)) for m in members[start : start + _PER_TASK]]
                 names = {name for m, users in rows for name in (users if not m.wrong else [m.kernel])}
@@ -225,8 +215,7 @@ class Runner:
         with Path(os.devnull).open("w") as nowhere:  # the last output of a dying mutant is not useful
             os.dup2(nowhere.fileno(), 2)
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # compiled kernels need PyTorch, but not the chip
-        cases = {name: self._selection.cases[name] for name in task.names}
-        bench = Bench(self._sources, cases, task.is_compiled)
+        bench = Bench(self._sources, self._selection.cases, task.is_compiled)
         try:
             for answer in task.work(bench, start):
                 answers.send(answer)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,13 @@ class Bench:
     With ``compiled``, the compiled kernels are called instead of those of NumPy.
     """
 
-    def __init__(self, sources: Sources, cases: dict[str, list[Case]], compiled: bool = False) -> None:
+    def __init__(self, sources: Sources, cases: Callable[[str], list[Case]], compiled: bool = False) -> None:
         self.sources, self.is_compiled = sources, compiled
         self._device = Device.open(find("numpy").candidates[0])
         # It protects inputs: a mutant that writes to them ends its process.
         self._executor = Executor(self._device, lambda note: None)
-        self._cases = {name: sorted(each, key=_size) for name, each in cases.items()}
+        # The cases of an operator, small ones first; of the last two operators, a gradient and its forward operator.
+        self._cases = lru_cache(maxsize=2)(lambda name: sorted(cases(name), key=_size))
         self._switches: dict[str, Switch] = {}
 
     def entry(self, name: str) -> Entry:
@@ -145,7 +147,7 @@ class Bench:
 
     def _until_failure(self, name: str, without: int) -> Trial:
         self._executor.forget_kernels()  # of the mutant before
-        for case in self._cases[name]:
+        for case in self._cases(name):
             problem = self._problem(name, case, without)
             if problem:
                 raised = problem.startswith(f"{name} raised")
@@ -163,7 +165,7 @@ class Bench:
         names = [name, *([GRADIENTS[name].forward] if name in GRADIENTS else [])]
         kernels = {each: self._switch(each).operator for each in names}
         kernels[name] = kernels[name]._replace(flags=kernels[name].flags & ~without)
-        return Subject(self._executor, kernels, opset.schema_of(name), self._cases[name])
+        return Subject(self._executor, kernels, opset.schema_of(name), self._cases(name))
 
     def _problem(self, name: str, case: Case, without: int) -> str:
         kernel = self._switch(name).operator
@@ -197,7 +199,7 @@ class Bench:
                 found.append(_shapes(call))
 
         switch.current = compared
-        for case in self._cases[mutant.kernel]:
+        for case in self._cases(mutant.kernel):
             self._problem(mutant.kernel, case, mutant.without)
         return f"differs within the tolerance, e.g. {found[0]}" if found else "bit-identical in every case"
 

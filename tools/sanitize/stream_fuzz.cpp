@@ -105,7 +105,7 @@ class Program {
       } else if (what < 95) {
         replay();
       } else {
-        own_ = new_stream(0, static_cast<int>(random_() % 3) - 1);
+        static_cast<void>(query_stream(a_stream()));
       }
     }
     replay();
@@ -114,12 +114,12 @@ class Program {
  private:
   c10::Stream a_stream() {
     const unsigned what = random_() % 4;
-    return what == 0 ? stream_from_pool(0, random_() % 2 == 0) : what == 1 ? default_stream(0) : own_;
+    return what == 0 ? stream_from_pool(0, /*high_priority=*/true) : what == 1 ? default_stream(0) : own_;
   }
 
   // Two streams take part; the origin waits for the other one.
   void capture() {
-    const c10::Stream origin = new_stream(0, 0), other = new_stream(0, 0);
+    const c10::Stream origin = origin_, other = other_;
     const auto capture = Capture::begin(origin, /*by_driver=*/false, /*for_all_threads=*/false);
     steps_.clear();
     captured_ = 1 + static_cast<int64_t>(random_() % 5);
@@ -158,7 +158,9 @@ class Program {
 
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Published>>& shared_;
-  c10::Stream own_ = new_stream(0, 0);
+  // Of the pool of ordinary streams, which are given out again after 32; nobody else may record on captured
+  // ones.
+  const c10::Stream own_ = new_stream(0, 0), origin_ = new_stream(0, 0), other_ = new_stream(0, 0);
   Steps steps_;
   int64_t captured_ = 0;
   int64_t number_ = 0;  // of the thread's captures

@@ -111,6 +111,19 @@ def test_memory_without_a_tensor_is_in_order():
         x.fill_(1.0)
 
 
+def test_launches_are_counted_as_kernels_and_replayed_by_graphs():
+    x, out, graph = torch.ones(50, 256, device="chip"), torch.zeros(1, 256, device="chip"), torch.chip.Graph()
+    torch.chip.reset_dispatch_stats()
+    with torch.chip.graph(graph):
+        y = x + 1
+        rows_kernel[(1,)](y, out, 50, 256)
+    assert not out.any()  # the capture has changed nothing
+    assert torch.chip.dispatch_stats()["operators"]["triton::rows_kernel"] == {"route": "kernel", "calls": 1}
+    x.fill_(2.0)
+    graph.replay()
+    assert torch.equal(out.cpu(), torch.full((1, 256), 150.0))
+
+
 def test_a_grid_without_programs_does_nothing():
     x = torch.ones(8)
     scale_kernel[(0, 3)](x, 3.0, 8)

@@ -301,3 +301,24 @@ def test_conversions_round_to_the_nearest():
     out = torch.empty(2, x.numel(), dtype=torch.float16)
     narrow_kernel[(1,)](x, out, x.numel(), BLOCK=4096)
     assert torch.equal(out[0], x.half()) and torch.equal(out[1], x.bfloat16().half())
+
+
+@triton.jit
+def walsh_kernel(x, out, N: tl.constexpr, STAGES: tl.constexpr):
+    at = tl.arange(0, N)
+    y = tl.load(x + at)
+    for stage in tl.static_range(STAGES):
+        a, b = tl.split(tl.permute(tl.reshape(y, (N >> (stage + 1), 2, 1 << stage)), (0, 2, 1)))
+        y = tl.reshape(tl.permute(tl.join(a + b, a - b), (0, 2, 1)), (N,))
+    tl.store(out + at, y)
+
+
+def test_the_c_of_halves_of_halves_stays_short():
+    """A Walsh-Hadamard transform: each stage reads both halves of the one before."""
+    x, out = torch.randint(-9, 9, (512,)).float(), torch.empty(512)
+    kernel = walsh_kernel[(1,)](x, out, 512, 9)
+    matrix = torch.ones(1, 1)
+    for _ in range(9):
+        matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
+    assert torch.equal(out, matrix @ x)
+    assert len(kernel.asm["c"]) < 30_000

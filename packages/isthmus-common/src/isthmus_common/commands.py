@@ -47,6 +47,7 @@ COMMANDS = {
         "debug": ("isthmus-diagnostics", "Attach to a running job: state, overflows, comparisons, timings."),
         "replay": ("isthmus-diagnostics", "Run a recorded operator call again."),
         "bisect": ("isthmus-diagnostics", "Find the operator that makes a program's results differ."),
+        "triton": ("isthmus-triton", "Compare a Triton kernel compiled, interpreted and in PyTorch."),
         "profile": ("isthmus-diagnostics", "Analyse Chrome traces written by torch.profiler."),
         "memory": ("isthmus", "Trace what training allocates, and compare allocators on traces."),
     },

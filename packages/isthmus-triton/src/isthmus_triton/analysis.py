@@ -28,6 +28,7 @@ _ADDRESSES = frozenset(
     "tt.addptr tt.splat tt.broadcast tt.expand_dims tt.reshape tt.trans tt.bitcast".split()
 )
 _LONGEST = 60  # operations in one expression
+_SHORT = 8  # operations that each half of a tensor may repeat
 Node = TypeVar("Node", bound=Hashable)
 
 
@@ -147,8 +148,9 @@ class Analysis:
         is_factor = any(each.name == "tt.dot" and value in each.operands[:2] for each in users)
         is_carried = any(each.name in ("scf.yield", "scf.condition") for each in users) and len(users) > 1
         is_indexed = any(each.name in ("tt.gather", "tt.histogram", "tt.cat") for each in users)
+        is_halved = any(each.name == "tt.split" for each in users) and value.size > _SHORT
         is_leaf = operation.name in _LEAVES or operation.name == "tt.splat"
-        if is_factor or is_indexed or (is_carried and not is_leaf):
+        if is_factor or is_indexed or is_halved or (is_carried and not is_leaf):
             value.is_stored = value.must_be_stored = True
         elif value.is_costly:
             roots = _roots(value)

@@ -37,7 +37,7 @@ def compiler() -> list[str]:
 def fingerprint() -> str:
     """A digest of everything but the text that a library depends on."""
     digest = hashlib.sha256(_FLAGS.encode())
-    for path in sorted([*_HEADERS.glob("*.h"), *Path(__file__).parent.glob("*.py")]):
+    for path in sorted([*_HEADERS.glob("*.[ch]"), *Path(__file__).parent.rglob("*.py")]):
         digest.update(path.read_bytes())
     digest.update(subprocess.run([*compiler(), "-v"], capture_output=True, check=True).stderr)
     lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, fields
 from types import ModuleType
@@ -12,6 +13,8 @@ from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
 from isthmus_triton import build, kernel, npu, ranges
+from isthmus_triton.analysis import Sharing
+from isthmus_triton.debug.requests import is_requested
 from isthmus_triton.driver import Driver, is_in_job
 from isthmus_triton.refusals import Unsupported
 
@@ -28,6 +31,7 @@ class Options:
     warp_size: int = 1
     maxnreg: int | None = None
     debug: bool = False
+    checks_accesses: bool = False
     sanitize_overflow: bool = False
     backend_name: str = "cpu"
     arch: str = "native"
@@ -89,6 +93,9 @@ class Backend(BaseBackend):  # type: ignore[misc]
         known = {each.name for each in fields(Options)}
         given = {name: value for name, value in options.items() if name in known and value is not None}
         given.setdefault("enable_fp_fusion", knobs.language.default_fp_fusion)
+        given["debug"] = given.get("debug", False) or is_requested()
+        is_inductor = options.get("sanitize_overflow") is False  # which asks for assertions alone
+        given.setdefault("checks_accesses", is_requested() or (given["debug"] and not is_inductor))
         found = Options(**given)
         if self.target.backend == "npu":
             vars(found).update({name: options[name] for name in npu.OPTIONS & options.keys()})
@@ -114,9 +121,11 @@ class Backend(BaseBackend):  # type: ignore[misc]
     def add_stages(self, stages: dict[str, Any], options: Options, language: Any = None) -> None:
         """TTIR, C, library."""
         stages["ttir"] = _optimised
-        stages["c"] = _printed
+        stages["c"] = functools.partial(_printed, is_debugged=options.checks_accesses)
         stages["so"] = lambda source, metadata: build.library(
-            source, options.enable_fp_fusion, metadata["largest"] == str(ranges.LIMIT)
+            source,
+            options.enable_fp_fusion,
+            options.checks_accesses or metadata["largest"] == str(ranges.LIMIT),
         )
 
 
@@ -153,13 +162,13 @@ def _optimised(module: Any, metadata: dict[str, Any]) -> Any:
     return module
 
 
-def _printed(module: Any, metadata: dict[str, Any]) -> str:
+def _printed(module: Any, metadata: dict[str, Any], is_debugged: bool) -> str:
     metadata["name"] = module.get_entry_func_name()
     metadata["shared"] = 1  # scripts divide by it
-    metadata["ttir"] = module.str_nodebug()
+    metadata["ttir"] = module.str() if is_debugged else module.str_nodebug()
     metadata["largest"] = ranges.largest(metadata["ttir"])
     try:
-        return kernel.to_c(metadata["ttir"])
+        return kernel.to_c(metadata["ttir"], Sharing.PARTS if is_debugged else Sharing.NOTHING, is_debugged)
     except Unsupported as error:
         raise NotImplementedError(
             f"Triton kernel {metadata['name']!r} uses {error}, which cannot be printed as C"

@@ -14,6 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from isthmus_triton import npu
+from isthmus_triton.debug.requests import is_requested
 
 if TYPE_CHECKING:
     import torch
@@ -171,10 +172,10 @@ class Driver(DriverBase):  # type: ignore[misc]
         return _CPU if device is None else torch.get_device_module(device)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """``triton.testing.do_bench``."""
+        """``triton.testing.do_bench``; under ``ISTHMUS_TRITON_DEBUG`` one run, since checks are what takes time."""
         from triton.testing import do_bench
 
-        return do_bench
+        return _run_once if is_requested() else do_bench
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """Memory as large as caches, which is overwritten between measurements."""
@@ -185,3 +186,16 @@ class Driver(DriverBase):  # type: ignore[misc]
     def clear_cache(self, cache: torch.Tensor) -> None:
         """Overwrite it."""
         cache.zero_()
+
+
+def _run_once(call: Callable[[], object], quantiles: tuple[float, ...] = (0.5,), **_: Any) -> list[float]:
+    """Milliseconds of one call, for each quantile."""
+    start = time.perf_counter()
+    call()
+    return [1e3 * (time.perf_counter() - start)] * len(quantiles)
+
+
+if is_requested():
+    from isthmus_triton.debug.fresh import mark_fresh_memory
+
+    mark_fresh_memory()  # from here on, before the first launch

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from isthmus_triton import control, functions, memory, products, reductions, scaled
 from isthmus_triton.analysis import Sharing
+from isthmus_triton.debug.printing import Checks
 from isthmus_triton.expressions import IN_MEMORY, TO_MEMORY, UNSIGNED, VALUES, c_type
 from isthmus_triton.printer import Printer
 from isthmus_triton.ttir import Block, Operation, Type, Value, read
@@ -40,7 +41,7 @@ _NOTHING = ("llvm.intr.assume", "scf.yield", "scf.condition")
 _CHUNKS = 64  # pieces of a grid that threads take
 
 
-def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
+def to_c(text: str, sharing: Sharing = Sharing.NOTHING, is_debugged: bool = False) -> str:
     """Print a kernel's TTIR as C.
 
     Its function ``run`` takes an array of 8 bytes each: the sizes of the grid, and the arguments.
@@ -48,23 +49,27 @@ def to_c(text: str, sharing: Sharing = Sharing.NOTHING) -> str:
     Args:
         text: of the module.
         sharing: of the tensors at the launch.
+        is_debugged: accesses are checked, and ``run_program`` runs the program that c/debug.c chooses.
 
     Raises:
         Unsupported: an operation or a type that C cannot have here.
     """
     parts = sorted(read(text), key=lambda each: each.is_public)
     *_, main = parts
+    checks = Checks(parts) if is_debugged else None
     helpers: dict[str, str] = {}
     texts = []
     for each in parts:
         # Others' pointers may be any of the kernel's.
-        printer = Printer(each.body, sharing if each is main else Sharing.PARTS, helpers=helpers)
+        printer = Printer(
+            each.body, sharing if each is main else Sharing.PARTS, helpers=helpers, checks=checks
+        )
         name = "program" if each is main else functions.c_name(each.name)
         texts.append(functions.function(printer, name, each.results, _print_block, []))
     declarations = [each.partition(" {\n")[0] + ";" for each in texts[:-1]]
-    return "\n".join(
-        ['#include "runtime.h"', *declarations, *helpers.values(), *texts, *_launch(main.body.parameters), ""]
-    )
+    headers = ['#include "runtime.h"', *(['#include "debug.h"'] if is_debugged else [])]
+    launch = _launch(main.body.parameters, is_debugged)
+    return "\n".join([*headers, *declarations, *helpers.values(), *texts, *launch, ""])
 
 
 def _print_block(printer: Printer, block: Block) -> None:
@@ -125,6 +130,8 @@ def _assert(printer: Printer, operation: Operation) -> None:
     condition = operation.operands[0]
     place = operation.line.replace("\\", "/")
     fail = f'failed_assertion("{operation.string()}", "{place}", program_x, program_y, program_z)'
+    if printer.checks:
+        fail = printer.checks.failure(operation)
     if condition.is_tensor:
         nest = printer.open(condition.shape, [condition])
         code = printer.element(condition, nest.index, nest).code
@@ -135,7 +142,7 @@ def _assert(printer: Printer, operation: Operation) -> None:
         printer.write(f"if (!{condition.code}) {fail};")
 
 
-def _launch(parameters: list[Value]) -> list[str]:
+def _launch(parameters: list[Value], is_debugged: bool) -> list[str]:
     """Threads take chunks of the grid; they are OpenMP's, which PyTorch's kernels use too."""
     lines = [
         "static void launch(const int64_t x, const int64_t y, const int64_t z, const uint64_t *arguments) {"
@@ -147,11 +154,14 @@ def _launch(parameters: list[Value]) -> list[str]:
             type = IN_MEMORY[each.type.element]
         lines += [f"{type} {each.code}; memcpy(&{each.code}, arguments + {place}, sizeof {each.code});"]
     arguments = ", ".join(each.code for each in parameters)
-    return [
-        *lines,
+    each_program = [
         f"const int64_t count = x * y * z, chunk = count / {_CHUNKS} > 0 ? count / {_CHUNKS} : 1;",
         "#pragma omp parallel for schedule(dynamic, chunk) if (count > 1)",
         "for (int64_t i = 0; i < count; i++)",
+    ]
+    return [
+        *lines,
+        *(["const int64_t i = debugger.program;"] if is_debugged else each_program),
         "program((int)(i % x), (int)(i / x % y), (int)(i / (x * y)), (int)x, (int)y, (int)z"
         f"{', ' if arguments else ''}{arguments});",
         "}",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from isthmus_triton import build, kernel, npu, ranges
 from isthmus_triton.analysis import Sharing
+from isthmus_triton.debug.faults import KernelFault
+from isthmus_triton.debug.launch import Debugger
 
 # Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
 _FORMATS = {
@@ -20,6 +23,10 @@ _FORMATS = {
     **dict.fromkeys(("fp16", "bf16", "fp32", "f16", "f32"), "f4x"),
     **dict.fromkeys(("fp64", "f64"), "d"),
 }
+
+
+# Called before each launch with the launcher, the grid, the program and the arguments; for comparisons.
+observer: Callable[[Launcher, tuple[int, int, int], Program, Any], None] | None = None
 
 
 class Program:
@@ -47,15 +54,21 @@ class Launcher:
         source: the kernel and its signature.
         metadata: what the compiler noted.
         is_in_job: tensors of the CPU are refused, as on a GPU.
+
+    Attributes:
+        names: of the kernel's parameters.
+        function: the kernel.
     """
 
     def __init__(self, source: Any, metadata: Any, is_in_job: bool = False) -> None:
         self._is_in_job = is_in_job
         self._name = f"triton::{metadata.name}"
         self._ttir, self._fuses = metadata.ttir, metadata.enable_fp_fusion
-        self._names = list(source.signature)
+        self._debugger: Debugger | None = None
+        self.names = list(source.signature)
+        self.function = getattr(source, "fn", None)
         constants = {
-            key if isinstance(key, tuple) else (self._names.index(key),)
+            key if isinstance(key, tuple) else (self.names.index(key),)
             for key in getattr(source, "constants", {})
         }
         self._parameters = list(_parameters(source.signature.values(), constants))
@@ -71,17 +84,26 @@ class Launcher:
         self._largest = (
             None if metadata.largest.isdecimal() else eval(f"lambda x, y, z, v: {metadata.largest}")
         )
+        if metadata.checks_accesses:
+            self._debugger = self._new_debugger()
+
+    def _new_debugger(self) -> Debugger:
+        paths = (path for path, _ in self._parameters)
+        names = [self.names[at] + "".join(f"[{each}]" for each in rest) for at, *rest in paths]
+        return Debugger(self._name.removeprefix("triton::"), self._ttir, names)
 
     def __call__(
         self, x: int, y: int, z: int, stream: int, program: Program, packed: Any, launch_metadata: Any, enter: Any,
         exit: Any, *arguments: Any,
     ) -> None:  # fmt: skip
         """Enqueue the programs of a grid on the stream of their chip; run them at once on tensors of the CPU."""
-        if len(arguments) == len(self._without_constants) < len(self._names):  # FlagGems passes no constants
+        if len(arguments) == len(self._without_constants) < len(self.names):  # FlagGems passes no constants
             places = self._without_constants
             arguments = tuple(
-                arguments[places[at]] if at in places else None for at in range(len(self._names))
+                arguments[places[at]] if at in places else None for at in range(len(self.names))
             )
+        if observer is not None:
+            observer(self, (x, y, z), program, arguments)
         values: list[int] = []
         tensors: list[torch.Tensor] = []
         addresses = 0
@@ -96,21 +118,79 @@ class Launcher:
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
-            wraps = self._largest is not None and self._largest(x, y, z, values) >= ranges.LIMIT
-            program = self._variant(_sharing(tensors), wraps) or program
-            call = self._struct.pack(x, y, z, *values)
-            devices = {each.device for each in tensors}
-            if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-                _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
+            if self._debugger is None:
+                wraps = self._largest is not None and self._largest(x, y, z, values) >= ranges.LIMIT
+                self._run(program, self._struct.pack(x, y, z, *values), tensors, addresses, wraps)
             else:
-                if addresses > len(tensors):
-                    devices |= _accelerators()  # whose memory an address without a tensor may be
-                for device in devices:
-                    if device.type != "cpu":
-                        _stream(device).synchronize()
-                program.run(call)
+                self._debug(self._debugger, program, (x, y, z), arguments)
         if exit is not None:
             exit(launch_metadata)
+
+    def rerun(self, program: Program, grid: tuple[int, int, int], arguments: Any, is_fused: bool) -> None:
+        """Launch on other tensors of the CPU, without checks."""
+        pointers, call = self._packed(grid, arguments)
+        tensors = [each for _, each in pointers.values()]
+        if self._debugger is not None or not is_fused:
+            other = self._variant(Sharing.PARTS if not is_fused else _sharing(tensors), True)
+            (other or program).run(call)
+        else:
+            self._run(program, call, tensors, len(tensors), False)
+
+    def find_writer(
+        self, grid: tuple[int, int, int], arguments: Any, address: int
+    ) -> tuple[int, int, int] | None:
+        """Launch with checks on other tensors of the CPU; return the program that wrote at an address."""
+        debugger = self._debugger or self._new_debugger()
+        checked = Program(
+            build.library(kernel.to_c(self._ttir, Sharing.PARTS, is_debugged=True), self._fuses, True)
+        )
+        with contextlib.suppress(KernelFault):
+            self._debug(debugger, checked, grid, arguments)
+        return debugger.writer(address, grid)
+
+    def _run(
+        self, program: Program, call: bytes, tensors: list[torch.Tensor], addresses: int, wraps: bool
+    ) -> None:
+        program = self._variant(_sharing(tensors), wraps) or program
+        devices = {each.device for each in tensors}
+        if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
+            _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
+            return
+        if addresses > len(tensors):
+            devices |= _accelerators()  # whose memory an address without a tensor may be
+        for device in devices:
+            if device.type != "cpu":
+                _stream(device).synchronize()
+        program.run(call)
+
+    def _packed(
+        self, grid: tuple[int, int, int], arguments: Any
+    ) -> tuple[dict[int, tuple[int, torch.Tensor]], bytes]:
+        """Address and tensor by place among the parameters of the C function, and its call."""
+        pointers: dict[int, tuple[int, torch.Tensor]] = {}
+        values = []
+        for place, (path, form) in enumerate(self._parameters):
+            value, found = arguments, list[torch.Tensor]()
+            for index in path:
+                value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
+            values.append(self._address(value, found, path[0]) if form == "P" else value)
+            if found:
+                pointers[place] = (values[-1], found[0])
+        return pointers, self._struct.pack(*grid, *values)
+
+    def _debug(
+        self, debugger: Debugger, program: Program, grid: tuple[int, int, int], arguments: Any
+    ) -> None:
+        """Run with checks, at once, when all earlier work of the tensors' devices is done."""
+        pointers, call = self._packed(grid, arguments)
+        for device in {each.device for _, each in pointers.values() if not each.is_cpu}:
+            if device.type == "npu":
+                _stream(device).synchronize()
+                continue
+            if _stream(device).is_capturing():
+                raise RuntimeError("a Triton kernel with debug=True cannot be captured in a graph")
+            torch.get_device_module(device).synchronize(device)
+        debugger.run(program.address, call, grid, pointers)
 
     def _address(self, value: Any, tensors: list[torch.Tensor], place: int) -> int:
         """Where the CPU finds a tensor's first element; notes the tensor."""

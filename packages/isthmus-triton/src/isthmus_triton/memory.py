@@ -19,14 +19,21 @@ def store(printer: Printer, operation: Operation) -> None:
     to_memory = TO_MEMORY.get(value.type.element, "")
     if not pointer.is_tensor:
         printer.finish_nest()
-        printer.write(f"{_guard(mask[0].code if mask else '')}*{pointer.code} = {to_memory}({value.code});")
+        statement = _assignment(printer, operation, pointer.code, value.code, to_memory)
+        printer.write(f"{_guard(mask[0].code if mask else '')}{statement}")
         return
     nest = printer.open(pointer.shape, operation.operands, store=pointer)
     place = printer.element(pointer, nest.index, nest).code
     code = printer.element(_before_rounding(value), nest.index, nest).code
     guard = _guard(printer.element(mask[0], nest.index, nest).code if mask else "")
-    nest.add(f"{guard}*{place} = {to_memory}({code});")
+    nest.add(f"{guard}{_assignment(printer, operation, place, code, to_memory)}")
     nest.stores.append(pointer)
+
+
+def _assignment(printer: Printer, operation: Operation, place: str, code: str, to_memory: str) -> str:
+    if printer.checks:
+        return printer.checks.store(operation, place, code, to_memory)
+    return f"*{place} = {to_memory}({code});"
 
 
 def _guard(mask: str) -> str:
@@ -64,12 +71,16 @@ def _atomic(printer: Printer, operation: Operation, call: Callable[..., str], co
     """A call for each element, one after another. Operands beyond ``count`` are the mask."""
     printer.finish_nest()
     pointer, result = operation.operands[0], operation.result
+
+    def checked(codes: list[str]) -> list[str]:
+        return [printer.checks.atomic(operation, codes), *codes[1:]] if printer.checks else codes
+
     if not pointer.is_tensor:
         codes = [each.code for each in operation.operands]
         result.code = printer.name("s")
         printer.write(f"{c_type(result.type)} {result.code} = 0;")
         guard = _guard(codes[count] if len(codes) > count else "")
-        printer.write(f"{guard}{result.code} = {call(*codes[:count])};")
+        printer.write(f"{guard}{result.code} = {call(*checked(codes)[:count])};")
         return
     if result.users:
         printer.result_array(result)
@@ -78,7 +89,7 @@ def _atomic(printer: Printer, operation: Operation, call: Callable[..., str], co
     codes = [printer.element(each, nest.index, nest).code for each in operation.operands]
     guard = _guard(codes[count] if len(codes) > count else "")
     into = f"{result.code}[{linear(pointer.shape, nest.index).code}] = " if result.users else ""
-    nest.add(f"{guard}{into}{call(*codes[:count])};")
+    nest.add(f"{guard}{into}{call(*checked(codes)[:count])};")
     nest.stores.append(pointer)
     printer.finish_nest()
 

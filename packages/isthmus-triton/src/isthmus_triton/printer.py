@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from isthmus_triton.analysis import SHAPES, Analysis, Sharing, loop_order, operands_within, reached
+from isthmus_triton.debug.printing import Checks
 from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
 from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, reshaped
 from isthmus_triton.refusals import refuse
@@ -24,11 +25,13 @@ class Printer:
         sharing: of its tensors.
         around: the printer whose scalars the function may read.
         helpers: see the attribute.
+        checks: see the attribute.
 
     Attributes:
         lines: printed so far.
         helpers: functions of C that the program calls, by name.
         body: the function's.
+        checks: of a module that is debugged.
         outs: C pointers to where the function's results go.
     """
 
@@ -38,8 +41,10 @@ class Printer:
         sharing: Sharing,
         around: Printer | None = None,
         helpers: dict[str, str] | None = None,
+        checks: Checks | None = None,
     ) -> None:
         self.body = body
+        self.checks: Checks | None = around.checks if around else checks
         self.lines: list[str] = []
         self.helpers: dict[str, str] = around.helpers if around else {} if helpers is None else helpers
         self.outs: list[str] = []
@@ -96,6 +101,7 @@ class Printer:
         if self._nest is None:
             self._nest = Nest(shape, loop_order(shape, loads + ([] if store is None else [store])))
         self._nest.loads += loads
+        self._nest.is_parallel &= self.checks is None
         return self._nest
 
     def _can_join(
@@ -163,7 +169,7 @@ class Printer:
         code = (
             self.load(operation, codes)
             if operation.name == "tt.load"
-            else expression(operation, codes, value)
+            else self._expression(operation, codes, value)
         )
         return self._declare(nest, max([each.depth for each in operands], default=0), value.type, code)
 
@@ -191,15 +197,22 @@ class Printer:
         at = linear(type.shape or (), index)
         return Index(f"{name}[{at.code}]", at.depth)
 
+    def _expression(self, operation: Operation, operands: list[str], value: Value) -> str:
+        checked = self.checks and self.checks.arithmetic(operation, operands, value)
+        return checked or expression(operation, operands, value)
+
     def load(self, operation: Operation, operands: list[str]) -> str:
         """The expression of a load: pointer, mask, other."""
         type = operation.result.type
         if "boundaryCheck" in operation.text:
             refuse("a load through a block pointer")
         pointer, *rest = operands
-        code = f"{FROM_MEMORY.get(type.element, '')}(*{pointer})"
         if type.is_pointer:
-            code = f"({c_type(type)})*(void **){pointer}"
+            pointer = f"(void **){pointer}"
+        if self.checks:
+            pointer = self.checks.load(operation, pointer)
+        code = f"({c_type(type)})*{pointer}" if type.is_pointer else f"(*{pointer})"
+        code = FROM_MEMORY.get(type.element, "") + code
         if not rest:
             return code
         return f"({rest[0]} ? {code} : {rest[1] if len(rest) > 1 else '0'})"
@@ -274,7 +287,7 @@ class Printer:
             case "tt.get_num_programs":
                 code = f"grid_{operation.head.strip()}"
             case _:
-                code = expression(operation, operands, value)
+                code = self._expression(operation, operands, value)
         value.code = self.name("s")
         self.write(declaration(value.type, value.code, code))
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.conformance import processes
+from isthmus.conformance.results import CaseResult
 from tests.helpers.conformance_jobs import check_refused, conform
 from tests.helpers.conformance_libraries import write_library
 
@@ -90,6 +92,26 @@ def test_an_interrupted_run_writes_its_report_and_ends_its_workers_even_in_a_ker
     }
     status = Path(f"/proc/{worker}/status")
     _until(lambda: not status.exists() or "\tZ" in status.read_text())
+
+
+def test_many_slow_calls_are_not_taken_for_one_that_hangs(
+    tmp_path: Path, golden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "CASE_SECONDS", 2.0)  # of 1,024 calls, each of which takes 3 ms
+    library = write_library(tmp_path, "slow", _MUL.format(body="time.sleep(0.003)"))
+    setup = {"driver": "numpy", "libraries": [str(library)], "through": "kernels", "keep": None}
+    worker = processes.WorkerProcess(setup, 1)
+    job = processes.Job(["load-calls"], _blank, "aten::mul.Tensor", str(golden))
+    try:
+        (result,) = worker.run(job, 0, "")
+    finally:
+        worker.close()
+    assert result.status == "passed", result.message
+    assert result.seconds > 2.0
+
+
+def _blank(case: str) -> CaseResult:
+    return CaseResult("pointwise", "slow", "aten::mul.Tensor", "", case)
 
 
 def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -33,7 +33,7 @@ def operator(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def error(add):
-    compiled = torch.compile(lambda a, b: add(a * 2, b).sin() + 1)
+    compiled = torch.compile(lambda a, b: add(a * 2, b).sin() + 1, fullgraph=True)
     return (compiled(x, y) - ((x * 2 + y).sin() + 1)).abs().max().item()
 
 

@@ -102,10 +102,16 @@ class Executor:
     Args:
         note: receives how the next call may end this process, "" after it. Without it inputs are never read-only,
             so that a kernel that writes to them does not end the process.
+        progress: called after each of many calls, each of which may compile something.
     """
 
-    def __init__(self, device: Device, note: Callable[[str], None] | None = None) -> None:
-        self.device, self._note = device, note
+    def __init__(
+        self,
+        device: Device,
+        note: Callable[[str], None] | None = None,
+        progress: Callable[[], None] | None = None,
+    ) -> None:
+        self.device, self._note, self.progress = device, note, progress
         self._base, self._capacity = 0, 0
         self._staging, self._staged = 0, 0
         self._delay = 0

@@ -25,7 +25,7 @@ class LibrariesTarget:
 
     Args:
         libraries: paths that replace the driver's own libraries, if any.
-        note: see :class:`~isthmus.conformance.executor.Executor`.
+        note, progress: see :class:`~isthmus.conformance.executor.Executor`.
 
     Raises:
         LoaderError: the driver or a library cannot be loaded.
@@ -33,7 +33,11 @@ class LibrariesTarget:
     """
 
     def __init__(
-        self, candidate: Candidate, libraries: Sequence[str] = (), note: Callable[[str], None] | None = None
+        self,
+        candidate: Candidate,
+        libraries: Sequence[str] = (),
+        note: Callable[[str], None] | None = None,
+        progress: Callable[[], None] | None = None,
     ) -> None:
         self.device = Device.open(candidate)
         self.libraries = [load(path) for path in libraries or candidate.operators]
@@ -41,7 +45,7 @@ class LibrariesTarget:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two libraries have the name {twice}; give each its own")
-        self._executor = Executor(self.device, note)
+        self._executor = Executor(self.device, note, progress)
         self._subjects: dict[str, Subject] = {}  # the last of each library
 
     def describe(self) -> dict[str, Any]:

@@ -96,6 +96,8 @@ def check_calls(subject: Subject) -> Outcome | None:
             except (KernelError, DriverCallError) as error:
                 problem = f"{call.title}: {error}"
             device.synchronize()
+            if executor.progress:
+                executor.progress()
             problem = problem or workspace.release() or call.problem(_image(device, base, call))
             if problem:
                 return Outcome("failed", f"call {n + 1} of {_MANY} in a row: {problem}")

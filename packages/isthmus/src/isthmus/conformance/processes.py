@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from isthmus.conformance.results import CRASHED, CaseResult
 from isthmus_common.text import signal_name
 
-CASE_SECONDS = 120.0  # time limit of a case
+CASE_SECONDS = 120.0  # time limit of a case, or of each of the many calls of a check
 START_SECONDS = 120.0
 _LOOKING = 0.5  # seconds between two looks at whether a silent worker lives
 _GATHERING = 0.02  # seconds in which answers gather: each read takes processor time from the workers
@@ -131,6 +131,8 @@ class WorkerProcess:
                 raise _Died(reason, error.fault, at.get("start", -1), at.get("library", "")) from None
             if "error" in answer:
                 raise WorkerError(answer["error"])
+            if "progress" in answer:
+                continue
             if "result" not in answer:
                 return
             yield CaseResult(**answer["result"])

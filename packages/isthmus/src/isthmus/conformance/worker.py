@@ -5,6 +5,7 @@ the first argument; standard output belongs to the kernels. The first job is ``{
 "through", "keep"}``, answered by ``{"hello": ...}`` or ``{"error": ...}``. Jobs ``{"golden": folder, "operator",
 "cases": [index or name of a check]}`` (:mod:`isthmus.conformance.checks`) or ``{"driver_cases": [name]}`` follow.
 Each call is answered by ``{"result": ...}``, unless a check has nothing to call, and each job by ``{"done": true}``.
+A check of many calls that takes long says once a second that it goes on: ``{"progress": true}``.
 ``"after": name`` skips, for the first case, the libraries up to the one that crashed the previous worker.
 
 The file of the second argument says in one line of JSON what runs, to be read if the process dies: ``start`` is the
@@ -49,10 +50,20 @@ from isthmus_common.parent import end_with_parent
 _Row: TypeAlias = tuple[str, Callable[[], Outcome | None], Callable[[Outcome, float], CaseResult]]
 
 
-class Worker:
-    """Runs cases on the driver of the first job (``setup``); ``record`` records what runs."""
+_PROGRESS_SECONDS = 1.0
 
-    def __init__(self, setup: dict[str, Any], record: Callable[..., None]) -> None:
+
+class Worker:
+    """Runs cases on the driver of the first job (``setup``).
+
+    Args:
+        record: records what runs.
+        progress: says that a check of many calls goes on.
+    """
+
+    def __init__(
+        self, setup: dict[str, Any], record: Callable[..., None], progress: Callable[[], None]
+    ) -> None:
         self._record, self._keep = record, setup["keep"]
         self._golden: Reader | None = None
         self._operator, self._cases = "", cast(Sequence[Case], ())
@@ -64,7 +75,10 @@ class Worker:
             from isthmus.conformance.libraries_target import LibrariesTarget
 
             self._target = LibrariesTarget(
-                find(setup["driver"]).candidates[0], setup["libraries"], lambda text: record(note=text)
+                find(setup["driver"]).candidates[0],
+                setup["libraries"],
+                lambda text: record(note=text),
+                progress,
             )
 
     def hello(self) -> dict[str, Any]:
@@ -157,13 +171,22 @@ def main() -> None:
     def answer(message: dict[str, Any]) -> None:
         answers.write(json.dumps(message) + "\n")
 
+    last = time.monotonic()
+
+    def progress() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > _PROGRESS_SECONDS:
+            last = now
+            answer({"progress": True})
+
     def record(**entries: Any) -> None:
         running.update(entries)
         os.pwrite(int(sys.argv[2]), json.dumps(running).encode() + b"\n", 0)
 
     end_with_parent(signal.SIGKILL)  # a kernel may never return
     try:
-        worker = Worker(json.loads(sys.stdin.readline()), record)
+        worker = Worker(json.loads(sys.stdin.readline()), record, progress)
         answer({"hello": worker.hello()})
     except Exception as error:
         answer({"error": " ".join(str(error).split()) or type(error).__name__})

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch._inductor.utils import run_and_get_code
+from torch.nn.attention.flex_attention import flex_attention
+
+from isthmus.chip.compile.dynamo_device import ChipInterface
 
 pytest.importorskip("isthmus_triton")
 pytestmark = pytest.mark.host("isthmus-triton compiles for chips whose memory the CPU addresses")
@@ -63,6 +66,14 @@ def test_random_numbers_are_of_the_chips_generator() -> None:
     assert other.mean().item() == pytest.approx(1, abs=0.1)
 
 
+def test_without_a_backend_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChipInterface, "is_triton_capable", staticmethod(lambda device=None: False))
+    with pytest.raises(
+        Exception, match="no Triton backend compiles for this chip: run `pip install isthmus-triton`"
+    ):
+        torch.compile(torch.sin)(torch.ones(2, device="chip"))
+
+
 @pytest.mark.full
 def test_a_compiled_graph_is_captured_and_replayed() -> None:
     function = torch.compile(lambda x: torch.softmax(x * 3, -1) + 1)
@@ -76,10 +87,23 @@ def test_a_compiled_graph_is_captured_and_replayed() -> None:
 
 
 @pytest.mark.full
-def test_autotuning_of_every_block_size() -> None:
-    function = torch.compile(lambda x: x.T.contiguous() * 2 + 1, mode="max-autotune")
-    x = torch.randn(65, 130, device="chip")
-    torch.testing.assert_close(function(x).cpu(), x.cpu().T * 2 + 1)
+def test_flex_attention_is_the_template_in_triton() -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, 2, 90, 32) for _ in range(3)]
+    ours = [each.to("chip").requires_grad_() for each in inputs]
+    theirs = [each.requires_grad_() for each in inputs]
+
+    def causal(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+        return torch.where(query >= key, score, -float("inf"))
+
+    out, sources = run_and_get_code(torch.compile(flex_attention), *ours, score_mod=causal)
+    assert "triton_tem_fused" in sources[0]
+    expected = torch.nn.functional.scaled_dot_product_attention(*theirs, is_causal=True)
+    torch.testing.assert_close(out.cpu(), expected, rtol=1e-4, atol=1e-4)
+    out.square().sum().backward()
+    expected.square().sum().backward()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a.grad.cpu(), b.grad, rtol=1e-3, atol=1e-3)
 
 
 def models() -> dict[str, Callable[[], Any]]:

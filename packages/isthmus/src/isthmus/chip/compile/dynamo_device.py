@@ -46,9 +46,9 @@ def isthmus(model: GraphModule, inputs: Sequence[Any], **settings: Any) -> Calla
     return compile_graph(model, inputs, **settings)
 
 
-def get_raw_stream(device: int) -> int:
+def get_raw_stream(device_idx: int) -> int:
     """Identity of the device's current stream."""
-    return chip.current_stream(device).stream_id
+    return chip.current_stream(device_idx).stream_id
 
 
 class ChipInterface(DeviceInterface):

@@ -1,4 +1,4 @@
-"""FlexAttention in graphs that are compiled for the CPU.
+"""FlexAttention in graphs that are compiled for the CPU, or as kernels in Triton.
 
 Inductor's template for the CPU computes the output of attention alone, in inference. Other calls (training, the
 logsumexp, float64) become the composition that eager calls run, before AOTAutograd traces the graph.
@@ -23,11 +23,27 @@ def choose(model: GraphModule, training: bool) -> None:
         model: the graph.
         training: whether it has a backward pass.
     """
+    for node in _calls(model):
+        _choose(node, training)
     for module in model.modules():
         if isinstance(module, GraphModule):
-            for node in module.graph.find_nodes(op="call_function", target=flex_attention):
-                _choose(node, training)
             module.recompile()
+
+
+def avoid_decoding(model: GraphModule) -> None:
+    """Take the template of long queries for all calls: that of decoding asks CUDA for its multiprocessors."""
+    for node in _calls(model):
+        if _options(node).get("BACKEND", "AUTO") == "AUTO":
+            node.update_arg(_OPTIONS, {**_options(node), "BACKEND": "TRITON"})
+
+
+def _calls(model: GraphModule) -> list[Node]:
+    return [
+        node
+        for module in model.modules()
+        if isinstance(module, GraphModule)
+        for node in module.graph.find_nodes(op="call_function", target=flex_attention)
+    ]
 
 
 def _choose(node: Node, training: bool) -> None:

@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Callable
 from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from torch._dynamo.device_interface import register_interface_for_device
@@ -29,12 +30,16 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule
 
 from isthmus import chip
-from isthmus.chip.compile import tracing
+from isthmus.chip.compile import flex_attention, tracing
 from isthmus.chip.compile.dynamo_device import ChipInterface
 
 CHIP = "chip"
-# A kernel is compiled for one size of blocks, unless the caller asks for more (mode="max-autotune").
-_OPTIONS = {"triton.autotune_pointwise": False}
+_OPTIONS = {
+    # A kernel is compiled for one size of blocks, unless the caller asks for more (mode="max-autotune").
+    "triton.autotune_pointwise": False,
+    # Fake convolutions of devices that PyTorch does not list have contiguous results, whatever the inputs.
+    "layout_optimization": False,
+}
 
 
 def compile_graph(
@@ -55,8 +60,9 @@ def compile_graph(
         raise RuntimeError("no Triton backend compiles for this chip: run `pip install isthmus-triton`")
     register()
     tracing.trace_composites_as_cpu()
-    patches = {**_OPTIONS, **(config_patches or {}), "triton.cudagraphs": False}
-    compiled: Any = compile_fx(model, inputs, config_patches=patches, compile_region_name=region)
+    flex_attention.avoid_decoding(model)
+    settings = {**_OPTIONS, **(config_patches or {}), "triton.cudagraphs": False}
+    compiled: Any = compile_fx(model, inputs, config_patches=settings, compile_region_name=region)
     return cast(Callable[..., Any], compiled)
 
 
@@ -76,7 +82,9 @@ def register() -> None:
     """Make the chip one of Inductor's devices with Triton; once in a process."""
     if CHIP not in utils.GPU_TYPES:
         utils.GPU_TYPES.append(CHIP)
-        utils.get_gpu_type.cache_clear()
+    utils.get_gpu_type.cache_clear()
+    with patch.object(utils, "GPU_TYPES", [CHIP]):  # "cuda" answers too where the chip stands for it
+        utils.get_gpu_type()
     # Inductor asks for the device's interface by its name with "hip" replaced by "cuda".
     register_interface_for_device(CHIP.replace("hip", "cuda"), ChipInterface)
     register_device_op_overrides(CHIP, _Calls())

@@ -1,0 +1,49 @@
+"""Where the storages of tensors are, for the CPU."""
+
+from __future__ import annotations
+
+import bisect
+import gc
+from collections.abc import Iterator
+
+import torch
+
+
+class Others:
+    """Memory of all tensors that Python knows; they are looked for when a pointer is no argument's."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] | None = None
+
+    def find(self, address: int) -> tuple[int, int] | None:
+        """Start and bytes of the storage around an address."""
+        if self._ranges is None:
+            self._ranges = sorted(set(_known_storages()))
+        at = bisect.bisect_right(self._ranges, (address, 1 << 64)) - 1
+        if at < 0:
+            return None
+        start, size = self._ranges[at]
+        return (start, size) if address < start + size else None
+
+
+def _known_storages() -> Iterator[tuple[int, int]]:
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.Tensor) and type(each) in (torch.Tensor, torch.nn.Parameter):
+            found = storage_of(each)
+            if found is not None:
+                yield found
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Where the CPU finds the storage of a tensor, and its bytes; None if it does not, or it is empty."""
+    if tensor.layout is not torch.strided or tensor.device.type == "meta" or not tensor.numel():
+        return None
+    size = int(tensor.untyped_storage().nbytes())
+    if tensor.is_cpu:
+        return (tensor.untyped_storage().data_ptr(), size) if size else None
+    if not getattr(torch.get_device_module(tensor.device), "is_host_addressable", bool)():
+        return None
+    from isthmus import _C
+
+    address: int = _C.as_host(tensor.detach()).data_ptr()
+    return address - int(tensor.storage_offset()) * tensor.element_size(), size
