@@ -81,6 +81,68 @@ def test_products_of_odd_sizes(dtype, blocks):
 
 
 @triton.jit
+def shared_factor_kernel(x, y, z, out, copy, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    left, one, other = tl.load(x + at), tl.load(y + at), tl.load(z + at)
+    tl.store(out + at, tl.dot(left, one) + tl.dot(left, other))
+    tl.store(copy + at, other + other)
+
+
+def test_factors_of_several_products():
+    x, y, z = torch.randn(3, 32, 32).bfloat16()
+    out, copy = torch.empty(32, 32), torch.empty_like(z)
+    shared_factor_kernel[(1,)](x, y, z, out, copy, 32)
+    close(out, x.double() @ y.double() + x.double() @ z.double())
+    assert torch.equal(copy, z + z)
+
+
+@triton.jit
+def edges_kernel(x, out, n, m, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < n, other=-1.5)
+    tl.store(out + at, values + tl.load(x + at, mask=(at < m) & (at > 2), other=7.0), mask=at < 300)
+
+
+@pytest.mark.parametrize("n", (-5, 0, 1, 64, 200, 255, 256, 301))
+def test_masks_of_leading_elements(n):
+    """Masks may end before, at, behind or within a block, or a strip of it."""
+    x, out = torch.randn(512), torch.zeros(512)
+    edges_kernel[(2,)](x, out, n, 2 * n, BLOCK=256)
+    at = torch.arange(512)
+    expected = torch.where(at < n, x, -1.5) + torch.where((at < 2 * n) & (at > 2), x, 7.0)
+    assert torch.equal(out, torch.where(at < 300, expected, 0.0))
+
+
+@triton.jit
+def extrema_kernel(x, out, rows, BLOCK: tl.constexpr):
+    for row in range(rows):
+        values = tl.load(x + row * BLOCK + tl.arange(0, BLOCK))
+        tl.store(out + row * 3, tl.max(values, 0))
+        tl.store(out + row * 3 + 1, tl.min(values, 0))
+        tl.store(out + row * 3 + 2, tl.sum(values, 0))
+
+
+@pytest.mark.parametrize("block", (16, 128, 4096))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.int32, torch.int64))
+def test_reductions_of_rows_with_special_values(block, dtype):
+    x = torch.randn(4, block).mul(100).to(dtype)
+    if dtype.is_floating_point:
+        x[1], x[2, 3], x[3] = float("nan"), float("nan"), -float("inf")
+    out = torch.empty(4, 3, dtype=dtype)
+    extrema_kernel[(1,)](x, out, 4, block)
+    high = x.clone()
+    low, no_number = x.clone(), x != x
+    if dtype.is_floating_point:
+        high[no_number], low[no_number] = -float("inf"), float("inf")
+    for found, wide, each in ((out[:, 0], high.amax(1), x), (out[:, 1], low.amin(1), x)):
+        right = torch.where(no_number.all(1), each[:, 0], wide)
+        assert torch.equal(found.nan_to_num(nan=7), right.nan_to_num(nan=7))
+    sums = x.double().sum(1)
+    assert torch.equal(sums.isnan(), out[:, 2].double().isnan())
+    close(out[:, 2][sums.isfinite()], sums[sums.isfinite()])
+
+
+@triton.jit
 def columns_kernel(x, sums, places, running, sorted, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     values = tl.load(x + at)

@@ -22,6 +22,10 @@ ROOTS = frozenset(
     "tt.store tt.reduce tt.scan tt.dot tt.dot_scaled tt.atomic_rmw tt.atomic_cas scf.for scf.if scf.while "
     "tt.histogram tt.gather tt.cat tt.call tt.map_elementwise scf.yield scf.condition cf.br cf.cond_br label".split()
 )
+_PLAIN = frozenset("f32 f64 bf16 i8 i16 i32 i64".split())  # elements that are read without much ado
+_OFFSETS = frozenset(
+    "tt.make_range tt.splat tt.broadcast tt.expand_dims arith.constant arith.addi arith.extsi".split()
+)
 _LOOPS = ("scf.for", "scf.if", "scf.while")
 _WRITES = frozenset("tt.store tt.atomic_rmw tt.atomic_cas tt.call gpu.barrier ttg.barrier".split())
 _ADDRESSES = frozenset(
@@ -142,6 +146,12 @@ class Analysis:
         if result.size > _LONGEST:
             result.is_costly = result.is_costly_itself = True
             result.size = 1
+        elif name == "tt.load":
+            result.is_cheap = _is_cheap(operation)
+        else:
+            result.is_cheap = not result.is_costly_itself and all(
+                each.is_cheap for each in tensors if each.is_costly
+            )
 
     def _decide(self, operation: Operation, value: Value) -> None:
         users = value.users
@@ -156,10 +166,10 @@ class Analysis:
             roots = _roots(value)
             is_read_twice = len({id(root) for root, _ in roots}) > 1
             is_read_elsewhere = any(root.block is not operation.block for root, _ in roots)
+            is_repeated = any(not same for _, same in roots) and _is_broadcast(value)
             value.is_stored = (
-                is_read_twice
-                or is_read_elsewhere
-                or (any(not same for _, same in roots) and _is_broadcast(value))
+                is_read_elsewhere
+                or (not value.is_cheap and (is_read_twice or is_repeated))
                 or self._is_written_before(operation, value, roots)
             )
 
@@ -276,17 +286,17 @@ def loop_order(shape: tuple[int, ...], pointers: list[Value]) -> list[int]:
     votes = 0
     for pointer in pointers:
         if pointer.shape == shape:
-            rows, columns = _step(pointer, 0), _step(pointer, 1)
+            rows, columns = step_along(pointer, 0), step_along(pointer, 1)
             votes += -1 if columns == 1 else 1 if rows == 1 else 0
     return order[::-1] if votes > 0 else order
 
 
-def _step(value: Value, dimension: int) -> int | None:
+def step_along(value: Value, dimension: int) -> int | None:
     """The difference of neighbours along a dimension; None if that is not plain."""
     if not value.is_tensor or value.shape[dimension] == 1:
         return 0
     if value.moving:
-        return _step(value.moving.first, dimension)
+        return step_along(value.moving.first, dimension)
     operation = value.operation
     if operation is None or not is_expression(operation):
         return None
@@ -296,15 +306,38 @@ def _step(value: Value, dimension: int) -> int | None:
         case "tt.splat" | "arith.constant":
             return 0
         case "tt.broadcast" | "arith.extsi" | "arith.extui" | "arith.remsi" | "tt.bitcast":
-            return _step(operation.operands[0], dimension)
+            return step_along(operation.operands[0], dimension)
         case "tt.expand_dims":
             axis = int(operation.attribute("axis"))
-            return 0 if dimension == axis else _step(operation.operands[0], dimension - (dimension > axis))
+            return (
+                0 if dimension == axis else step_along(operation.operands[0], dimension - (dimension > axis))
+            )
         case "tt.trans":
-            return _step(operation.operands[0], operation.numbers("order")[dimension])
+            return step_along(operation.operands[0], operation.numbers("order")[dimension])
     if operation.name in SHAPES:
         return None
-    steps = [_step(each, dimension) for each in operation.operands]
+    steps = [step_along(each, dimension) for each in operation.operands]
     if operation.name in ("arith.addi", "tt.addptr") and None not in steps:
         return sum(each for each in steps if each is not None)
     return 0 if all(each == 0 for each in steps) else None
+
+
+def rises_by_1(value: Value, dimension: int) -> bool:
+    """Whether integers rise by 1 along a dimension and do not wrap around."""
+    operations = (each.operation for each in operands_within(value))
+    return step_along(value, dimension) == 1 and all(
+        each is not None and each.name in _OFFSETS and (each.name != "arith.addi" or each.result.is_address)
+        for each in operations
+    )
+
+
+def _is_cheap(load: Operation) -> bool:
+    """Whether a load may be repeated: of consecutive elements, which stay in the cache."""
+    pointer = load.operands[0]
+    along = [at for at, size in enumerate(pointer.shape) if size > 1]
+    return (
+        len(along) == 1
+        and step_along(pointer, along[0]) == 1
+        and pointer.type.element in _PLAIN
+        and "isVolatile = true" not in load.text
+    )

@@ -94,6 +94,7 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.utils = _Utilities()
+        self._accelerator: Any = None
 
     def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
         """The launcher of a kernel."""
@@ -138,11 +139,18 @@ class Driver(DriverBase):  # type: ignore[misc]
         major, minor = torch.cuda.get_device_capability()
         return GPUTarget("cuda", 10 * major + minor, 32)
 
+    def _available_accelerator(self) -> Any:
+        """``torch.accelerator``, or None without one; asked once it is there, since every launch asks."""
+        if self._accelerator is None:
+            import torch
+
+            self._accelerator = torch.accelerator if torch.accelerator.is_available() else None
+        return self._accelerator
+
     def get_current_device(self) -> int:
         """The current device of the accelerator; 0 of the CPU."""
-        import torch
-
-        return torch.accelerator.current_device_index() if torch.accelerator.is_available() else 0
+        accelerator = self._available_accelerator()
+        return accelerator.current_device_index() if accelerator else 0
 
     def set_current_device(self, device: int) -> None:
         """Make it current."""
@@ -153,9 +161,8 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def get_current_stream(self, device: int = 0) -> int:
         """The id of the current stream; 0 of the CPU."""
-        import torch
-
-        return torch.accelerator.current_stream(device).stream_id if torch.accelerator.is_available() else 0
+        accelerator = self._available_accelerator()
+        return accelerator.current_stream(device).stream_id if accelerator else 0
 
     def get_active_torch_device(self) -> torch.device:
         """The current device of the accelerator, else the CPU."""

@@ -137,11 +137,12 @@ def _float_arithmetic(operation: Operation, operands: list[str], value: Value) -
 
 
 def _float_extremum(operation: Operation, operands: list[str], value: Value) -> str:
-    """``...numf`` ignores a NaN, ``...imumf`` returns it."""
+    """``...numf`` ignores a NaN, ``...imumf`` returns it. In these forms gcc vectorises masked loads."""
     a, b = operands
-    sign = _SIGNS[operation.name[6:9]]
-    nan = b if operation.name.endswith("numf") else a
-    return f"((({a} {sign} {b}) | ({nan} != {nan})) ? {a} : {b})"
+    is_maximum = operation.name[6:9] == "max"
+    if operation.name.endswith("numf"):
+        return f"((!({a} {'<=' if is_maximum else '>='} {b}) & ({a} == {a})) ? {a} : {b})"
+    return f"((({a} {'>' if is_maximum else '<'} {b}) | ({a} != {a})) ? {a} : {b})"
 
 
 def _integer_arithmetic(operation: Operation, operands: list[str], value: Value) -> str:

@@ -153,17 +153,24 @@ def _launch(parameters: list[Value], is_debugged: bool) -> list[str]:
         if not each.type.is_pointer and each.type.element not in TO_MEMORY:
             type = IN_MEMORY[each.type.element]
         lines += [f"{type} {each.code}; memcpy(&{each.code}, arguments + {place}, sizeof {each.code});"]
-    arguments = ", ".join(each.code for each in parameters)
-    each_program = [
+    start = "int at_x = first % x, at_y = first / x % y, at_z = first / (x * y);"
+    arguments = "".join(f", {each.code}" for each in parameters)
+    call = f"program(at_x, at_y, at_z, (int)x, (int)y, (int)z{arguments});"
+    chunks = [
         f"const int64_t count = x * y * z, chunk = count / {_CHUNKS} > 0 ? count / {_CHUNKS} : 1;",
-        "#pragma omp parallel for schedule(dynamic, chunk) if (count > 1)",
-        "for (int64_t i = 0; i < count; i++)",
+        "#pragma omp parallel for schedule(dynamic) if (count > 1)",
+        "for (int64_t first = 0; first < count; first += chunk) {",
+        start,
+        "for (int64_t left = count - first < chunk ? count - first : chunk; left > 0; left--) {",
+        call,
+        "if (++at_x == x) at_x = 0, at_y++;",
+        "if (at_y == y) at_y = 0, at_z++;",
+        "}",
+        "}",
     ]
     return [
         *lines,
-        *(["const int64_t i = debugger.program;"] if is_debugged else each_program),
-        "program((int)(i % x), (int)(i / x % y), (int)(i / (x * y)), (int)x, (int)y, (int)z"
-        f"{', ' if arguments else ''}{arguments});",
+        *(["const int64_t first = debugger.program;", start, call] if is_debugged else chunks),
         "}",
         "void run(const uint64_t *call) { launch(call[0], call[1], call[2], call + 3); }",
     ]

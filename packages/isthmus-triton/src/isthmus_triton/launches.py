@@ -77,6 +77,8 @@ class Launcher:
             if hasattr(source, "fn")
             else []
         )
+        self._places = [(path[0], path[1:]) for path, _ in self._parameters]
+        self._pointers = [(at, path[0]) for at, (path, form) in enumerate(self._parameters) if form == "P"]
         self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[tuple[Sharing, bool], Program] = {}
@@ -104,23 +106,28 @@ class Launcher:
             )
         if observer is not None:
             observer(self, (x, y, z), program, arguments)
-        values: list[int] = []
+        values: list[Any] = []
         tensors: list[torch.Tensor] = []
-        addresses = 0
-        for path, form in self._parameters:
-            value: Any = arguments
-            for index in path:
-                value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
-            if form == "P":
-                value = self._address(value, tensors, path[0])
-                addresses += value != 0
-            values.append(value)
+        addresses, are_on_cpu = 0, True
+        for place, path in self._places:
+            values.append(_part(arguments[place], path) if path else arguments[place])
+        for at, place in self._pointers:
+            value = values[at]
+            if type(value) is torch.Tensor and value.is_cpu and not self._is_in_job:
+                values[at] = address = value.data_ptr()
+                if address:
+                    tensors.append(value)
+            else:
+                are_on_cpu = False
+                values[at] = address = self._address(value, tensors, place)
+            addresses += address != 0
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
             if self._debugger is None:
                 wraps = self._largest is not None and self._largest(x, y, z, values) >= ranges.LIMIT
-                self._run(program, self._struct.pack(x, y, z, *values), tensors, addresses, wraps)
+                call = self._struct.pack(x, y, z, *values)
+                self._run(program, call, tensors, None if are_on_cpu else addresses, wraps)
             else:
                 self._debug(self._debugger, program, (x, y, z), arguments)
         if exit is not None:
@@ -134,7 +141,7 @@ class Launcher:
             other = self._variant(Sharing.PARTS if not is_fused else _sharing(tensors), True)
             (other or program).run(call)
         else:
-            self._run(program, call, tensors, len(tensors), False)
+            self._run(program, call, tensors, None, False)
 
     def find_writer(
         self, grid: tuple[int, int, int], arguments: Any, address: int
@@ -149,9 +156,13 @@ class Launcher:
         return debugger.writer(address, grid)
 
     def _run(
-        self, program: Program, call: bytes, tensors: list[torch.Tensor], addresses: int, wraps: bool
+        self, program: Program, call: bytes, tensors: list[torch.Tensor], addresses: int | None, wraps: bool
     ) -> None:
+        """Run in the order of streams. Addresses are those of tensors and others; None: all are CPU tensors'."""
         program = self._variant(_sharing(tensors), wraps) or program
+        if addresses is None:
+            program.run(call)
+            return
         devices = {each.device for each in tensors}
         if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
             _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
@@ -170,9 +181,7 @@ class Launcher:
         pointers: dict[int, tuple[int, torch.Tensor]] = {}
         values = []
         for place, (path, form) in enumerate(self._parameters):
-            value, found = arguments, list[torch.Tensor]()
-            for index in path:
-                value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
+            value, found = _part(arguments, path), list[torch.Tensor]()
             values.append(self._address(value, found, path[0]) if form == "P" else value)
             if found:
                 pointers[place] = (values[-1], found[0])
@@ -247,6 +256,13 @@ def _accelerators() -> set[torch.device]:
     return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
 
 
+def _part(value: Any, path: tuple[int, ...]) -> Any:
+    """A part of an argument that is a tuple or a descriptor."""
+    for index in path:
+        value = value[index] if isinstance(value, (tuple, list)) else _parts(value)[index]
+    return value
+
+
 def _part_types(type: str) -> list[str]:
     """What a kernel takes for ``tensordesc<fp32[8, 16]>``: see _parts."""
     element, _, shape = type[len("tensordesc<") :].partition("[")
@@ -276,6 +292,8 @@ def _stream(device: torch.device) -> Any:
 
 
 def _sharing(tensors: list[torch.Tensor]) -> Sharing:
+    if len(tensors) < 2:
+        return Sharing.NOTHING
     addresses: dict[int, int] = {}  # of first elements, by storage
     for each in tensors:
         address = each.data_ptr()

@@ -6,8 +6,12 @@ import re
 
 from isthmus_triton.refusals import refuse
 
-# Functions of float by the names of the C library that are not the C library's here.
-_OWN = {"exp": "fast_expf", "exp2": "fast_exp2f", "log": "fast_logf", "tanh": "fast_tanhf"}
+# Functions by the names of the C library that are not the C library's here.
+_OWN = {
+    **{each: f"fast_{each}f" for each in ("exp", "exp2", "log", "log2", "tanh", "erf", "pow")},
+    "powf": "fast_powf",
+}
+_OWN_OF_DOUBLE = {each: f"fast_{each}" for each in ("exp", "exp2", "log", "log2")}
 _CALLED = {"absf": "fabs", "fma": "__builtin_fma", "powf": "pow", "rsqrt": "inverse_sqrt"}
 KNOWN = frozenset(
     "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim "
@@ -64,7 +68,7 @@ def call(name: str, operands: list[str], is_double: bool) -> str:
         refuse(f"the function {name}")
     joined = ", ".join(operands)
     if is_double:
-        return f"{_CALLED.get(name, name)}({joined})"
+        return f"{_OWN_OF_DOUBLE.get(name) or _CALLED.get(name, name)}({joined})"
     return f"{_OWN.get(name) or _CALLED.get(name, name) + 'f'}({joined})"
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from isthmus_triton.ttir import Value
 
 PANEL = 32  # columns of a panel of a product's second factor
+STRIP = 64  # elements of a strip: all have the same masks, and a running result each
 
 
 class Index(NamedTuple):
@@ -38,6 +39,8 @@ class Nest:
         is_parallel: the iterations of the innermost loop are independent.
         panels: dimensions along which a loop goes panel by panel.
         conditions: C flags under which indices are consecutive; the nest is printed for both cases.
+        edges: C variables: the numbers of leading elements of the innermost loop for which a mask is set.
+        is_in_strips: the innermost loop goes strip by strip; q is the index in the strip.
     """
 
     def __init__(self, shape: tuple[int, ...], order: list[int]) -> None:
@@ -54,6 +57,13 @@ class Nest:
         self.is_parallel = True
         self.panels: set[int] = set()
         self.conditions: set[str] = set()
+        self.edges: set[str] = set()
+        self.is_in_strips = False
+
+    @property
+    def innermost(self) -> int:
+        """The dimension of the innermost loop; -1 without a loop."""
+        return next((each for each in reversed(self.order) if self.shape[each] > 1), -1)
 
     def add(self, statement: str) -> None:
         """Add a statement for each element."""
@@ -76,23 +86,56 @@ class Nest:
         if depth < len(self.shape):
             dimension = self.order[depth]
             within = self._level(depth + 1)
-            is_innermost = all(self.shape[each] == 1 for each in self.order[depth + 1 :])
             if self.shape[dimension] == 1:
                 text += within
+            elif dimension == self.innermost:
+                text += self._innermost_loops(dimension, within)
             else:
-                text += [*self._loops(dimension, is_innermost), *within, "}"]
+                text += [
+                    f"for (int i{dimension} = 0; i{dimension} < {self.shape[dimension]}; i{dimension}++) {{"
+                ]
+                text += [*within, "}"]
         return text + self.after[depth]
 
-    def _loops(self, dimension: int, is_innermost: bool) -> list[str]:
+    def _innermost_loops(self, dimension: int, within: list[str]) -> list[str]:
         size, i, j = self.shape[dimension], f"i{dimension}", f"j{dimension}"
-        independent = ["#pragma GCC ivdep"] if is_innermost and self.is_parallel else []
-        if dimension in self.panels and is_innermost:
+
+        def strips(start: str, end: str, is_set: str, step: int = STRIP) -> list[str]:
             return [
-                f"for (int {j} = 0; {j} < {size}; {j} += {PANEL})",
+                f"for (int {j} = {start}; {j} < {end}; {j} += {step})",
                 "#pragma GCC ivdep",
-                f"for (int {i} = {j}; {i} < {j} + {PANEL}; {i}++) {{",
+                f"for (int q = 0; q < {step}; q++) {{",
+                f"int const {i} = {j} + q;",
+                *_masked(within, is_set),
+                "}",
             ]
-        return [*independent, f"for (int {i} = 0; {i} < {size}; {i}++) {{"]
+
+        if dimension in self.panels:
+            return strips("0", str(size), "", PANEL)
+        if not self.edges or not self.is_parallel or size < 2 * STRIP:
+            if self.is_in_strips:
+                return strips("0", str(size), "")
+            independent = ["#pragma GCC ivdep"] if self.is_parallel else []
+            return [*independent, f"for (int {i} = 0; {i} < {size}; {i}++) {{", *_masked(within, ""), "}"]
+        edge, full = f"edge{dimension}", f"full{dimension}"
+        text = [f"int64_t {edge} = {size};"]
+        text += [f"{edge} = {each} < {edge} ? {each} : {edge};" for each in sorted(self.edges)]
+        text += [f"{edge} = {edge} > 0 ? {edge} : 0;", f"int const {full} = (int){edge} & -{STRIP};"]
+        text += strips("0", full, "1")
+        if len(self.edges) > 1:
+            return ["{", *text, *strips(full, str(size), ""), "}"]
+        rest = f"rest{dimension}"
+        text += [f"int const {rest} = {full} < {edge} ? {full} + {STRIP} : {full};"]
+        return ["{", *text, *strips(full, rest, ""), *strips(rest, str(size), "0"), "}"]
+
+
+def masked(condition: str) -> str:
+    """A condition that is set for the leading elements of an innermost loop and for no others."""
+    return f"@@{condition}@@"
+
+
+def _masked(text: list[str], is_set: str) -> list[str]:
+    return [re.sub(r"@@(.*?)@@", is_set or r"\1", line) for line in text]
 
 
 def conditional(flag: str, array: str, index: str) -> str:

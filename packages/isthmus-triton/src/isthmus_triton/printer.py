@@ -6,10 +6,20 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from isthmus_triton.analysis import SHAPES, Analysis, Sharing, loop_order, operands_within, reached
+from isthmus_triton.analysis import (
+    SHAPES,
+    Analysis,
+    Sharing,
+    is_expression,
+    loop_order,
+    operands_within,
+    reached,
+    rises_by_1,
+    step_along,
+)
 from isthmus_triton.debug.printing import Checks
 from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
-from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, reshaped
+from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, masked, reshaped
 from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Block, Operation, Type, Value
 
@@ -171,7 +181,32 @@ class Printer:
             if operation.name == "tt.load"
             else self._expression(operation, codes, value)
         )
+        if operation.name == "arith.cmpi" and self._note_edge(operation, index, nest):
+            code = masked(code)
         return self._declare(nest, max([each.depth for each in operands], default=0), value.type, code)
+
+    def _note_edge(self, operation: Operation, index: list[Index], nest: Nest) -> bool:
+        """Note how many leading elements of the innermost loop a comparison holds for, if it does for no others."""
+        x, y = operation.operands
+        match operation.head.split(",")[0].strip():
+            case "sgt":
+                x, y = y, x
+            case "slt":
+                pass
+            case _:
+                return False
+        along = [at for at, each in enumerate(index) if each.code == f"i{nest.innermost}"]
+        if len(along) != 1 or not rises_by_1(x, along[0]) or step_along(y, along[0]) != 0:
+            return False
+        start = [ZERO if at == along[0] else each for at, each in enumerate(index)]
+        first, limit = (self.element(each, start, nest) for each in (x, y))
+        depth = max(first.depth, limit.depth)
+        if depth > nest.order.index(nest.innermost):
+            return False
+        edge = Index(self.name("edge"), depth)
+        nest.before[depth].append(f"int64_t const {edge.code} = (int64_t){limit.code} - {first.code};")
+        nest.edges.add(edge.code)
+        return True
 
     def _read(self, value: Value, index: list[Index], nest: Nest) -> Index:
         if not value.code:
@@ -222,7 +257,8 @@ class Printer:
     def store_tensor(self, value: Value) -> str:
         """Compute a tensor into an array: its home, or a new one."""
         operation = value.operation
-        value.in_panels = not value.home and _is_in_panels(value)
+        value.in_bits = not value.home and _is_in_bits(value)
+        value.in_panels = not value.home and not value.in_bits and _is_in_panels(value)
         source = value
         order = [1, 0] if operation is not None and operation.name == "tt.trans" else []
         if (
@@ -242,8 +278,8 @@ class Printer:
         value.is_stored = True
         place = _in_panels(value, nest, at) if value.in_panels else linear(value.shape, at).code
         nest.unfinished[value.number] = source is value and not value.in_panels
-        array = value.home or self.array(value.type)
-        nest.add(f"{array}[{place}] = {code};")
+        array = value.home or self.array(value.type._replace(element="i16") if value.in_bits else value.type)
+        nest.add(f"{array}[{place}] = " + (f"float_bits({code}) >> 16;" if value.in_bits else f"{code};"))
         return array
 
     def fill(self, array: str, value: Value) -> None:
@@ -403,11 +439,33 @@ def _is_in_panels(value: Value) -> bool:
     )
 
 
+def _is_in_bits(value: Value) -> bool:
+    """Whether the only use is as a factor of products by the kernel that reads bfloat16 numbers."""
+
+    def is_factor_alone(value: Value) -> bool:
+        return is_expression(value.operation) and all(
+            user.name == "tt.dot" and value in user.operands[:2] and value is not user.operands[2]
+            for user in value.users
+        )
+
+    def fits(product: Operation) -> bool:
+        a, b = product.operands[:2]
+        return (
+            a.type.element == b.type.element == "bf16"
+            and product.result.type.element == "f32"
+            and len(a.shape) == 2
+            and a.shape[0] % 4 == a.shape[1] % 2 == b.shape[1] % 32 == 0
+            and is_factor_alone(a)
+            and is_factor_alone(b)
+        )
+
+    return is_factor_alone(value) and all(fits(user) for user in value.users)
+
+
 def _in_panels(value: Value, nest: Nest, index: list[Index]) -> str:
     """The place of an element in panels of columns."""
     rows, (row, column) = value.shape[0], index
     if column.depth == len(nest.shape):
         nest.panels.add(int(column.code[1:]))
-        start = "j" + column.code[1:]
-        return f"{start} * {rows} + {row.code} * {PANEL} + ({column.code} - {start})"
+        return f"j{column.code[1:]} * {rows} + {row.code} * {PANEL} + q"
     return f"{column.code} / {PANEL} * {rows * PANEL} + {row.code} * {PANEL} + {column.code} % {PANEL}"

@@ -21,9 +21,12 @@ def dot(printer: Printer, operation: Operation) -> None:
     def part(value: Value, count: int) -> str:
         return value.code if batches == 1 else f"{value.code} + o * {count}"
 
+    if a.in_bits != b.in_bits:
+        _widen(printer, a if a.in_bits else b)
     arguments = f"{part(a, m * k)}, {part(b, k * n)}, {part(result, m * n)}"
     if VALUES[a.type.element] == "float" and result.type.element in ("f32", "f16"):
-        function = _float_product(printer, m, n, k, b.in_panels)
+        kind = "bfloat16" if b.in_bits else "panels" if b.in_panels else "rows"
+        function = _float_product(printer, m, n, k, kind)
     else:
         function = _any_product(printer, m, n, k, [a, b, result])
     if batches > 1:
@@ -31,12 +34,20 @@ def dot(printer: Printer, operation: Operation) -> None:
     printer.write(f"{function}({arguments});")
 
 
-def _float_product(printer: Printer, m: int, n: int, k: int, in_panels: bool) -> str:
+def _widen(printer: Printer, value: Value) -> None:
+    """Turn an array of bits, whose other factor is none, into one of float."""
+    array = printer.array(value.type)
+    printer.write(
+        f"for (int q = 0; q < {value.type.elements}; q++) {array}[q] = bfloat16_to_float({value.code}[q]);"
+    )
+    value.code, value.in_bits = array, False
+
+
+def _float_product(printer: Printer, m: int, n: int, k: int, kind: str) -> str:
     """One function per size, not inlined: within a long function the compiler spills the accumulators."""
-    kind = "panels" if in_panels else "rows"
-    name = f"product_{kind}_{m}_{n}_{k}"
+    name, factor = f"product_{kind}_{m}_{n}_{k}", "int16_t" if kind == "bfloat16" else "float"
     printer.helpers[name] = (
-        f"static NOT_INLINED void {name}(const float *a, const float *b, float *c) "
+        f"static NOT_INLINED void {name}(const {factor} *a, const {factor} *b, float *c) "
         f"{{ product_{kind}({m}, {n}, {k}, a, b, c); }}"
     )
     return name

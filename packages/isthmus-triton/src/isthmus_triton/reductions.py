@@ -1,7 +1,8 @@
 """Reductions and scans along an axis.
 
-A reduction halves its array until one element is left: every step is a loop that the compiler vectorises whatever the
-combiner is, and sums are pairwise. Rows of a block are halved to 16 elements one by one, then across the rows.
+Every step of a reduction is a loop that the compiler vectorises whatever the combiner is. A long row is first reduced
+to a running result for each place of a strip. What is left is halved until it is one element. Rows of a block are
+halved to 16 elements one by one, then across the rows.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ from __future__ import annotations
 import math
 
 from isthmus_triton.expressions import c_type
-from isthmus_triton.nests import Nest, linear
+from isthmus_triton.nests import STRIP, Nest, linear
 from isthmus_triton.printer import Printer
 from isthmus_triton.ttir import Block, Operation, Value
 
 _LANES = 16
+# Neutral elements of combiners: of numbers, and of integers of {} bits.
+_NEUTRAL = {
+    "arith.addf": "-0.0f", "arith.mulf": "1.0f", "arith.maxnumf": "NAN", "arith.minnumf": "NAN",
+    "arith.maximumf": "-INFINITY", "arith.minimumf": "INFINITY", "arith.addi": "0", "arith.muli": "1",
+    "arith.maxsi": "INT{}_MIN", "arith.minsi": "INT{}_MAX",
+}  # fmt: skip
 
 
 def reduce(printer: Printer, operation: Operation) -> None:
@@ -23,6 +30,8 @@ def reduce(printer: Printer, operation: Operation) -> None:
     nest = printer.open(shape, operands)
     length, inner, outer = shape[axis], math.prod(shape[axis + 1 :]), math.prod(shape[:axis])
     by_row = inner == 1 and nest.order == sorted(nest.order)
+    if outer == inner == 1 and _reduce_in_strips(printer, operation, nest):
+        return
     depth = axis if by_row else 0
     sources = [_array_of(each, shape, axis, nest, by_row) for each in operands] if length > 1 else [""]
     arrays = []
@@ -52,6 +61,28 @@ def reduce(printer: Printer, operation: Operation) -> None:
             after.append(_take_first(printer, result, array, row, by_row, outer, inner, length))
     for result in operation.results:
         nest.unfinished[result.number] = False
+
+
+def _reduce_in_strips(printer: Printer, operation: Operation, nest: Nest) -> bool:
+    """Reduce with a running result for each place of a strip, if the combiner has a neutral element."""
+    combiner = operation.regions[0].operations[0]
+    value = operation.operands[0]
+    length, element = value.type.elements, value.type.element
+    neutral = _NEUTRAL.get(combiner.name)
+    if len(operation.regions[0].operations) != 2 or neutral is None or length < 2 * STRIP:
+        return False
+    array = printer.array(value.type._replace(shape=(STRIP,)), nest.before[0])
+    nest.before[0].append(f"for (int q = 0; q < {STRIP}; q++) {array}[q] = {neutral.format(element[1:])};")
+    code = printer.element(value, nest.index, nest).code
+    statements, results = printer.combine(operation.regions[0], [f"{array}[q]", code])
+    for each in (*statements, f"{array}[q] = {results[0]};"):
+        nest.add(each)
+    nest.is_in_strips = True
+    after = nest.after[0]
+    after += _Halving(printer, operation.regions[0], 1, 1).lines([array], STRIP, 1, [array])
+    after.append(_take_first(printer, operation.result, array, "0", True, 1, 1, STRIP))
+    nest.unfinished[operation.result.number] = False
+    return True
 
 
 def _array_of(value: Value, shape: tuple[int, ...], axis: int, nest: Nest, by_row: bool) -> str:
@@ -91,15 +122,39 @@ class _Halving:
         offset = f"o * {length * inner} + " if self._outer > 1 else ""
         lines = [f"for (int o = 0; o < {self._outer}; o++)"] if self._outer > 1 else []
         lines.append("{")
+        if inner == self._outer == 1 and length >= 4 * STRIP:
+            lines += self._run(arrays, length, sources)
+            sources, length = arrays, STRIP
         half = length // 2
         while half >= until:
             low = [f"{each}[{offset}q]" for each in sources]
             high = [f"{each}[{offset}q + {half * inner}]" for each in sources]
-            statements, results = self._printer.combine(self._region, low + high)
-            stores = [f"{array}[{offset}q] = {code};" for array, code in zip(arrays, results, strict=True)]
-            lines.append(f"for (int q = 0; q < {half * inner}; q++) {{ {' '.join(statements + stores)} }}")
+            lines.append(
+                f"for (int q = 0; q < {half * inner}; q++) {self._combined(arrays, low, high, offset)}"
+            )
             sources, half = arrays, half // 2
         return [*lines, "}"]
+
+    def _run(self, arrays: list[str], length: int, sources: list[str]) -> list[str]:
+        """Reduce to a result for each place of a strip: the first elements, with which the others are combined."""
+        low = [f"{each}[q]" for each in arrays]
+        high = [f"{each}[k + q]" for each in sources]
+        first = " ".join(
+            f"{array}[q] = {source}[q];"
+            for array, source in zip(arrays, sources, strict=True)
+            if array is not source
+        )
+        return [
+            *([f"for (int q = 0; q < {STRIP}; q++) {{ {first} }}"] if first else []),
+            f"for (int k = {STRIP}; k < {length}; k += {STRIP})",
+            "#pragma GCC ivdep",
+            f"for (int q = 0; q < {STRIP}; q++) {self._combined(arrays, low, high, '')}",
+        ]
+
+    def _combined(self, arrays: list[str], low: list[str], high: list[str], offset: str) -> str:
+        statements, results = self._printer.combine(self._region, low + high)
+        stores = [f"{array}[{offset}q] = {code};" for array, code in zip(arrays, results, strict=True)]
+        return f"{{ {' '.join(statements + stores)} }}"
 
 
 def scan(printer: Printer, operation: Operation) -> None:

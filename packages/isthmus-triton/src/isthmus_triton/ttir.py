@@ -52,9 +52,11 @@ class Value:
         must_be_stored: it stays one even when its operands became arrays.
         is_costly: printing it again costs much, by itself or by its operands.
         is_costly_itself: by its own operation.
+        is_cheap: it costs no more than loads of consecutive elements.
         size: operations in its expression.
         is_address: an integer that only feeds addresses.
         in_panels: the array holds panels of 32 columns.
+        in_bits: the array holds bfloat16 numbers as in memory.
         consecutive: a C flag: the array holds consecutive integers.
         moving: see Moving.
         home: the array in which the value must end.
@@ -69,9 +71,11 @@ class Value:
     must_be_stored: bool = False
     is_costly: bool = False
     is_costly_itself: bool = False
+    is_cheap: bool = False
     size: int = 1
     is_address: bool = False
     in_panels: bool = False
+    in_bits: bool = False
     consecutive: str = ""
     moving: Moving | None = None
     home: str = ""
