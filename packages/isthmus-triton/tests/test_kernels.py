@@ -326,6 +326,7 @@ def block_pointer_kernel(x, y, rows, columns, BLOCK: tl.constexpr):
         source = tl.advance(source, (0, BLOCK))
 
 
+@pytest.mark.skipif(triton.__version__ >= "3.9", reason="Triton 3.9 removed block pointers")
 def test_block_pointers_and_descriptors():
     x, y = torch.randn(100, 72), torch.zeros(100, 72)
     block_pointer_kernel[(4,)](x, y, 100, 72, 32)
@@ -383,3 +384,95 @@ def test_the_c_of_halves_of_halves_stays_short():
         matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
     assert torch.equal(out, matrix @ x)
     assert len(kernel.asm["c"]) < 30_000
+
+
+@triton.jit
+def float8_kernel(x, y, wide, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    narrow = tl.load(x + at, mask=at < n).to(y.dtype.element_ty)
+    tl.store(y + at, narrow, mask=at < n)
+    tl.store(wide + at, narrow.to(tl.float32), mask=at < n)
+
+
+@pytest.mark.parametrize("name", ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"))
+def test_numbers_of_8_bits_round_to_the_nearest_and_saturate(name):
+    dtype = getattr(torch, name)
+    every = torch.arange(256, dtype=torch.uint8).view(dtype).float()
+    x = torch.cat(
+        [every, torch.randn(9000) * torch.randn(9000).mul(4).exp(), torch.tensor([torch.inf, -0.0])]
+    )
+    y, wide = torch.empty(x.numel(), dtype=dtype), torch.empty(x.numel())
+    float8_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, wide, x.numel(), 1024)
+    largest = torch.finfo(dtype).max
+    expected = x.clamp(-largest, largest).to(dtype)
+    assert torch.equal(y.view(torch.uint8)[~x.isnan()], expected.view(torch.uint8)[~x.isnan()])
+    assert torch.equal(y.float().isnan(), x.isnan()) and torch.equal(
+        wide.nan_to_num(), y.float().nan_to_num()
+    )
+
+
+@triton.jit
+def scaled_kernel(a, a_scale, b, c, K: tl.constexpr):
+    m, k = tl.arange(0, 16), tl.arange(0, K)
+    left = tl.load(a + m[:, None] * (K // 2) + tl.arange(0, K // 2)[None, :])
+    scale = tl.load(a_scale + m[:, None] * (K // 32) + tl.arange(0, K // 32)[None, :])
+    right = tl.load(b + k[:, None] * 16 + m[None, :])
+    tl.store(c + m[:, None] * 16 + m[None, :], tl.dot_scaled(left, scale, "e2m1", right, None, "bf16"))
+
+
+def test_products_of_scaled_formats():
+    a = torch.randint(0, 256, (16, 32), dtype=torch.uint8)
+    scale = torch.randint(120, 134, (16, 2), dtype=torch.uint8)
+    b, c = torch.randn(64, 16).bfloat16(), torch.empty(16, 16)
+    scaled_kernel[(1,)](a, scale, b, c, 64)
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    values = torch.cat([values, -values]).double()
+    left = torch.stack([values[(a & 15).long()], values[(a >> 4).long()]], -1).view(16, 64)
+    close(c, (left * 2.0 ** (scale.double() - 127).repeat_interleave(32, 1)) @ b.double())
+
+
+@triton.jit(noinline=True)
+def early_return(p, n):
+    tl.store(p, n)
+    if n > 3:
+        return n, tl.arange(0, 16) * n
+    return n * 2, tl.arange(0, 16)
+
+
+@triton.jit
+def larger_or_double(a, b):
+    if a > b:
+        return a
+    return b * 2
+
+
+@triton.jit
+def calling_kernel(p, out, n):
+    number, block = early_return(p, n)
+    at = tl.arange(0, 16)
+    tl.store(out + at, tl.map_elementwise(larger_or_double, tl.load(out + at) + block, number.to(tl.float32)))
+
+
+@pytest.mark.parametrize("n", (2, 5))
+def test_functions_that_are_called(n):
+    p, out = torch.zeros(1, dtype=torch.int32), torch.randn(16)
+    number, block = (n, torch.arange(16) * n) if n > 3 else (n * 2, torch.arange(16))
+    expected = out + block
+    calling_kernel[(1,)](p, out, n)
+    assert torch.equal(out, torch.where(expected > number, expected, 2.0 * number)) and p.item() == n
+
+
+@triton.jit
+def descriptor_kernel(source, to):
+    at = tl.program_id(0) * 8
+    to.store([at, 0], source.load([at, 1]) * 2)
+
+
+def test_descriptors_made_on_the_host():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x, y = torch.randn(13, 20), torch.zeros(13, 16)
+    descriptor_kernel[(2,)](
+        TensorDescriptor.from_tensor(x, [8, 16]), TensorDescriptor.from_tensor(y, [8, 16])
+    )
+    assert torch.equal(y, x[:, 1:17] * 2)

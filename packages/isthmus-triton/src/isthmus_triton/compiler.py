@@ -47,6 +47,11 @@ class Options:
     ir_override: str | None = None
     instrumentation_mode: str = ""
     shared: int = 0
+    # From Triton 3.9 on.
+    clc: bool = False
+    fpsan_homomorphic_casts: bool = False
+    min_shared_mem: int | None = None
+    sched4reg: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no GPU takes."""
@@ -138,7 +143,10 @@ def _converted(value: Any, to: Any, rounding: Any = None, _semantic: Any = None)
 def _optimised(module: Any, metadata: dict[str, Any]) -> Any:
     manager = ir.pass_manager(module.context)
     passes.common.add_inliner(manager)
-    passes.ttir.add_rewrite_tensor_pointer(manager)
+    if hasattr(
+        passes.ttir, "add_rewrite_tensor_pointer"
+    ):  # from 3.8 on the front end makes block pointers of pointers
+        passes.ttir.add_rewrite_tensor_pointer(manager)
     passes.ttir.add_rewrite_tensor_descriptor_to_pointer(manager)
     passes.common.add_canonicalizer(manager)
     passes.ttir.add_combine(manager)
