@@ -11,7 +11,9 @@ import triton.language as tl
 from harness import interleave, per_call, print_table, ratio, save
 
 ELEMENTS = 1_000_000
-UNFAIR = "Checks run on one thread, the peers on all; the first launch, which compiles, is left out by warm-up rounds."
+UNFAIR = (
+    "Checks run on one thread, the peers on all. Warm-up rounds leave out the first launch, which compiles."
+)
 
 
 @triton.jit

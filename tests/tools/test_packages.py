@@ -45,6 +45,8 @@ BY_NAME = {
     "packages/isthmus-formats/src/isthmus_formats/checkpoint/formats/__init__.py": "each format",
     "packages/isthmus-formats/src/isthmus_formats/data/formats/__init__.py": "the format that is asked for",
     "packages/isthmus-migrate/src/isthmus_migrate/rules/registry.py": "each rule; rules of others (entry points)",
+    "packages/isthmus-triton/src/isthmus_triton/cli.py": "the file that is compared",
+    "packages/isthmus-triton/src/isthmus_triton/interpret.py": "the module of a kernel",
 }
 
 

@@ -17,6 +17,7 @@ from isthmus_triton.debug import KernelFault  # noqa: E402
 from isthmus_triton.debug.fresh import mark_fresh_memory  # noqa: E402
 from tests.helpers.triton_faults import CASES, bounds, order, values  # noqa: E402, F401
 
+DEVICES = ("cpu", pytest.param("chip", marks=pytest.mark.host))
 # What only a comparison with another result shows.
 INVISIBLE = {name for name, case in CASES.items() if not case.kinds}
 
@@ -53,7 +54,7 @@ def add_kernel(x, y, out, n, MASK: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, mask=mask) + tl.load(y + at, mask=at < n), mask=at < n)
 
 
-@pytest.mark.parametrize("device", ("cpu", pytest.param("chip", marks=pytest.mark.host)))
+@pytest.mark.parametrize("device", DEVICES)
 def test_the_report_says_where_and_how_far(device):
     x, y, out = (torch.ones(100, device=device) for _ in range(3))
     add_kernel[(4,)](x, y, out, 100, True, 32, debug=True)
@@ -66,6 +67,27 @@ def test_the_report_says_where_and_how_far(device):
     assert lines[0] == ("add_kernel: load out of bounds: x[100], 1 elements past the end of x (100, float32)")
     assert lines[1].startswith(f"  {Path(__file__)}:") and "tl.store(out + at, tl.load(x + at" in lines[1]
     assert lines[-1].startswith("order of programs: ISTHMUS_TRITON_SEED=")
+
+
+@triton.jit
+def table_kernel(pointers, out, BLOCK: tl.constexpr):
+    source = tl.load(pointers + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    at = tl.arange(0, BLOCK)
+    tl.store(out + tl.program_id(0) * BLOCK + at, tl.load(source + at))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_table_may_point_to_any_live_tensor(device):
+    tensors = [torch.full((1 << 20,), float(each), device=device) for each in range(3)]
+    pointers = torch.tensor([each.data_ptr() for each in tensors], device=device)
+    out = torch.empty(3, 64, device=device)
+    table_kernel[(3,)](pointers, out, 64, debug=True)
+    assert out[:, 5].tolist() == [0, 1, 2]
+    del tensors[1]
+    with pytest.raises(
+        KernelFault, match=r"load out of bounds: address 0x[0-9a-f]+ is in no tensor that is alive"
+    ):
+        table_kernel[(3,)](pointers, out, 64, debug=True)
 
 
 @triton.jit

@@ -41,8 +41,10 @@ def _program(target: str) -> Callable[[], object]:
     if not path.is_file():
         sys.exit(f"isthmus triton compare: no such file: {file}")
     if name.startswith("test"):
-        import pytest
-
+        try:
+            import pytest
+        except ImportError:
+            sys.exit("isthmus triton compare: a test needs pytest: pip install pytest")
         return lambda: pytest.main(["-q", "--no-header", f"{path}::{name}"])
     sys.path.insert(0, str(path.parent))
     function = getattr(importlib.import_module(path.stem), name or "main", None)

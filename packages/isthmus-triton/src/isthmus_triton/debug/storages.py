@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 
 class Others:
-    """Memory of all tensors that Python knows; they are looked for when a pointer is no argument's."""
+    """Memory of all tensors that Python or the chip's allocator holds, where a pointer is no argument's."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int]] | None = None
@@ -18,7 +20,7 @@ class Others:
     def find(self, address: int) -> tuple[int, int] | None:
         """Start and bytes of the storage around an address."""
         if self._ranges is None:
-            self._ranges = sorted(set(_known_storages()))
+            self._ranges = sorted({*_known_storages(), *_live_blocks()})
         at = bisect.bisect_right(self._ranges, (address, 1 << 64)) - 1
         if at < 0:
             return None
@@ -28,10 +30,19 @@ class Others:
 
 def _known_storages() -> Iterator[tuple[int, int]]:
     for each in gc.get_objects():
-        if issubclass(type(each), torch.Tensor) and type(each) in (torch.Tensor, torch.nn.Parameter):
-            found = storage_of(each)
-            if found is not None:
-                yield found
+        if type(each) in (torch.Tensor, torch.nn.Parameter):
+            with contextlib.suppress(RuntimeError):  # it has no storage
+                yield from filter(None, [storage_of(each)])
+
+
+def _live_blocks() -> Iterator[tuple[int, int]]:
+    """Memory that the accelerator's allocator has given out, if the CPU can address it."""
+    device = torch.accelerator.current_accelerator()
+    module: Any = torch.get_device_module(device) if device else None
+    if getattr(module, "is_host_addressable", bool)():
+        for block in (block for segment in module.memory_snapshot() for block in segment["blocks"]):
+            if block["state"] == "active_allocated":
+                yield block["address"], block["requested_size"]
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:

@@ -8,12 +8,12 @@
     error = "*not implemented*"    # optional: only failures with this message
     within = 3.5                   # optional: only errors of at most so many tolerances
     machine = "*rev A*"            # optional: only where the device's name and the libraries' descriptions match
+    sometimes = true               # optional: they pass on some days; the entry is never stale
     reason = "the chip has no float16 logarithm; known to the compiler team"
 
     [[not_run]]
-    operator = "driver::virtual_*"  # and dtype, case, through, machine, as above
+    operator = "driver::virtual_*"  # and dtype, case, through, machine, sometimes, as above
     why = "virtual_* absent"        # optional: only cases that are not run for this reason
-    sometimes = true                # optional: they run on some days; the entry is never stale
     reason = "the chip has no virtual memory"
 
 Before the entries, ``machine`` is a condition of all of them, and ``include`` names other such files, from the folder
@@ -40,10 +40,10 @@ from isthmus.conformance.selection import nearest_name
 from isthmus.opset.dtypes import DTYPES
 from isthmus_common.text import count
 
-_COMMON = ("operator", "dtype", "case", "through")
+_COMMON = ("operator", "dtype", "case", "through", "sometimes", "machine", "reason")
 _KEYS = {
-    "failure": (*_COMMON, "error", "within", "machine", "reason"),
-    "not_run": (*_COMMON, "why", "sometimes", "machine", "reason"),
+    "failure": (*_COMMON, "error", "within"),
+    "not_run": (*_COMMON, "why"),
 }
 _TYPES: dict[str, tuple[Any, str]] = {"within": ((int, float), "number"), "sometimes": (bool, "Boolean")}
 _WAYS = ("", "kernels", "pytorch")

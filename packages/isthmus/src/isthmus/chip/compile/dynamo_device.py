@@ -89,8 +89,7 @@ class ChipInterface(DeviceInterface):
     synchronize: Any = staticmethod(chip.synchronize)
     get_device_properties: Any = staticmethod(chip.get_device_properties)
     memory_allocated: Any = staticmethod(chip.memory_allocated)
-
-    get_raw_stream = staticmethod(get_raw_stream)
+    get_raw_stream: Any = staticmethod(get_raw_stream)
 
     @staticmethod
     def get_compute_capability(device: torch.types.Device = None) -> int:
