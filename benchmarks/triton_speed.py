@@ -23,9 +23,9 @@ from harness import interleave, per_call, print_table, ratio, save
 
 UNFAIR = (
     "PyTorch's kernels choose their blocks by size; a Triton kernel has those of its launch, here the same for every "
-    "size. Liger-Kernel writes over its inputs; both peers get copies, which are not timed. Time is the process's: "
-    "other work of the machine matters only by its traffic; two threads are timed by the wall, and the fastest round "
-    "counts."
+    "size. Liger-Kernel writes over its inputs; both peers get copies, which are not timed. Time is the process's, "
+    "so other work of the machine matters only by its traffic; two threads are timed by the wall, and the fastest "
+    "round counts."
 )
 GOALS = {
     "add": 1.1, "softmax": 1.1, "layer norm": 1.0, "layer norm backward": 1.5, "matmul float32": 1.15,

@@ -46,6 +46,8 @@ def _widen(printer: Printer, value: Value) -> None:
 def _float_product(printer: Printer, m: int, n: int, k: int, kind: str) -> str:
     """One function per size, not inlined: within a long function the compiler spills the accumulators."""
     name, factor = f"product_{kind}_{m}_{n}_{k}", "int16_t" if kind == "bfloat16" else "float"
+    if kind == "bfloat16":
+        printer.helpers[kind] = '#include "bfloat16.h"'
     printer.helpers[name] = (
         f"static NOT_INLINED void {name}(const {factor} *a, const {factor} *b, float *c) "
         f"{{ product_{kind}({m}, {n}, {k}, a, b, c); }}"
