@@ -1,4 +1,4 @@
-"""The package's options, for ``isthmus env``. :mod:`isthmus_triton.debug.requests` reads them, without isthmus too."""
+"""The package's options, for ``isthmus env``. :mod:`isthmus_triton.debug.requests` reads them, with or without it."""
 
 from isthmus_common.options import Option, Table
 

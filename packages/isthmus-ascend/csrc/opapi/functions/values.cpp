@@ -20,7 +20,9 @@ uint64_t whole_number(const c10::IValue& argument) {
 c10::IValue generator(Values& arguments, bool) {
   uint64_t offset = 0;
   for (size_t i = 1; i < arguments.size(); ++i) offset += whole_number(arguments[i]);
-  return at::detail::createCPUGenerator(whole_number(arguments[0]) * 0x9E3779B97F4A7C15u + offset);
+  const uint64_t seed = whole_number(arguments[0]);
+  // The CPU's generator takes the lower 32 bits.
+  return at::detail::createCPUGenerator((seed ^ seed >> 32) * 0x9E3779B97F4A7C15u + offset);
 }
 
 // dtype(tensor)

@@ -7,7 +7,6 @@ import os
 import random
 import sys
 
-
 _DEBUG, _SEED = "ISTHMUS_TRITON_DEBUG", "ISTHMUS_TRITON_SEED"
 
 
