@@ -74,7 +74,7 @@ REASONS = {
 }
 
 
-def _named(row: Row) -> Row:
+def named(row: Row) -> Row:
     """Return a row whose failures begin with the test's name, for reasons that hold for some tests alone."""
     tests = {
         name: [outcome, f"{name.partition('::')[2]}: {text}" if outcome == "failed" else text]
@@ -85,7 +85,7 @@ def _named(row: Row) -> Row:
 
 def page(rows: list[Row], names: list[str], revision: str) -> str:
     """Return the page as Markdown."""
-    rows = [_named(row) for row in choose_rows(rows, names)]
+    rows = [named(row) for row in choose_rows(rows, names)]
     samples = ", ".join(
         f"one test in {every} of {name.replace('.py', '')}" for name, every in SAMPLED.items()
     )

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tools.ascend.vendor.page import tables
+from tools.pytorch_tests.page import named
 from tools.suites import Row
 from tools.triton_libraries.libraries import Library
 
-# Reason -> pattern of a failure's message; the first match counts. None of them is a wrong result of the compiler.
-REASONS: dict[str, str] = {}
+# Reason -> pattern of a failure, "test: message"; the first match counts. None of them is a wrong result of the compiler.
+REASONS = {
+    "an operator that PyTorch has for CUDA alone": r"it has kernels only for other accelerators|"
+    r"Could not run 'aten::\w+' with arguments from the 'CPU' backend",
+    "dtypes that PyTorch refuses on any device": r"addmv input tensors must have the same dtype",
+    "what else CUDA's kernel of embedding_bag returns": r"embedding_bag\S*: IndexError: index out of range in self",
+    "a comparison of memory that nobody wrote": r"test_empty\w*(\[\S*)?: AssertionError: Tensor-likes",
+    "memory of more than a GiB, or minutes of a core, for each test": r"^(crashed|timed out|not run)$",
+    "rounding of 16 bits: a unit in the last place passes the test's limit": r"test_flash_attention_backward\S*: Asser",
+}
 
 
 def page(found: Mapping[Library, list[Row]]) -> str:
     """Return the page as Markdown."""
     rows = [
-        {**row, "file": f"{library.name}/{row['file']}"}
+        {**named(row), "file": f"{library.name}/{row['file']}"}
         for library, of in found.items()
         for row in sorted(of, key=lambda row: row["file"])
     ]
