@@ -9,7 +9,7 @@ from tools.pytorch_tests.page import named
 from tools.suites import Row
 from tools.triton_libraries.libraries import Library
 
-# Reason -> pattern of a failure, "test: message"; the first match counts. None of them is a wrong result of the compiler.
+# Reason -> pattern of a failure, "test: message"; the first match counts. None is a wrong result of the compiler.
 REASONS = {
     "an operator that PyTorch has for CUDA alone": r"it has kernels only for other accelerators|"
     r"Could not run 'aten::\w+' with arguments from the 'CPU' backend",
@@ -17,7 +17,7 @@ REASONS = {
     "what else CUDA's kernel of embedding_bag returns": r"embedding_bag\S*: IndexError: index out of range in self",
     "a comparison of memory that nobody wrote": r"test_empty\w*(\[\S*)?: AssertionError: Tensor-likes",
     "memory of more than a GiB, or minutes of a core, for each test": r"^(crashed|timed out|not run)$",
-    "rounding of 16 bits: a unit in the last place passes the test's limit": r"test_flash_attention_backward\S*: Asser",
+    "rounding of 16 bits: a unit in the last place passes the test's limit": r"flash_attention_backward\S*: Asser",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tools.ascend.vendor.page import choose_rows, tables
+from tools.pytorch_tests.page import named
 from tools.suites import Row
 from tools.triton_tests.cases import CASES
 
@@ -18,18 +19,9 @@ REASONS = {
 }
 
 
-def _named(row: Row) -> Row:
-    """Return a row whose failures begin with the test's name, for reasons that hold for some tests alone."""
-    tests = {
-        name: [outcome, f"{name.partition('::')[2]}: {text}" if outcome == "failed" else text]
-        for name, (outcome, text) in row["tests"].items()
-    }
-    return {**row, "tests": tests}
-
-
 def page(rows: list[Row], names: list[str], revision: str) -> str:
     """Return the page as Markdown."""
-    rows = [_named(row) for row in choose_rows(rows, names)]
+    rows = [named(row) for row in choose_rows(rows, names)]
     parts = [
         "# Triton's tests of its language",
         f"Made by `make triton-tests`: the tests of triton-lang/triton at {revision}, unmodified, with "
