@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from isthmus_triton.analysis import SHAPES, is_expression
 from isthmus_triton.expressions import c_type, declaration
 from isthmus_triton.printer import Printer
-from isthmus_triton.refusals import refuse
 from isthmus_triton.ttir import Block, Moving, Operation, Value
 
 Print = Callable[[Printer, Block], None]  # prints the operations of a block
@@ -64,7 +63,7 @@ def while_loop(printer: Printer, operation: Operation, print_block: Print) -> No
     ]
     printer.finish_nest()
     for result, parameter in zip(operation.results, after.parameters, strict=True):
-        _declare(printer, result)
+        declare(printer, result)
         parameter.code, parameter.is_stored = result.code, result.is_tensor
     printer.write("for (;;) {")
     print_block(printer, before)
@@ -83,7 +82,7 @@ def branch(printer: Printer, operation: Operation, print_block: Print) -> None:
     printer.require(operation.operands[0])
     printer.finish_nest()
     for result in operation.results:
-        _declare(printer, result)
+        declare(printer, result)
     for index, region in enumerate(operation.regions):
         printer.write("} else {" if index else f"if ({operation.operands[0].code}) {{")
         print_block(printer, region)
@@ -117,14 +116,12 @@ def jump(printer: Printer, operation: Operation) -> None:
 
 def _go(printer: Printer, operation: Operation, name: str, values: list[Value]) -> None:
     to = next(each for each in operation.block.operations if each.name == "label" and each.text == name)
-    if any(each.is_tensor for each in values):
-        refuse("a tensor that an early return carries")
     printer.write("{")
-    news = [printer.name("y") for _ in values]
-    for new, value in zip(news, values, strict=True):
-        printer.write(declaration(value.type, new, value.code))
-    for new, result in zip(news, to.results, strict=True):
-        printer.write(f"{result.code} = {new};")
+    for value, result in zip(
+        values, to.results, strict=True
+    ):  # jumps go forwards: none of the values is a result
+        _copy(printer, result, value)
+    printer.finish_nest()
     printer.write(f"goto {name};")
     printer.write("}")
 
@@ -132,7 +129,8 @@ def _go(printer: Printer, operation: Operation, name: str, values: list[Value]) 
 # ---- Values that are carried
 
 
-def _declare(printer: Printer, result: Value) -> None:
+def declare(printer: Printer, result: Value) -> None:
+    """A variable or an array for a value that several places assign."""
     if result.is_tensor:
         result.code = printer.array(result.type)
     else:
@@ -239,14 +237,15 @@ def _only_feeds(parameter: Value, value: Value) -> bool:
 
 
 def _assign(printer: Printer, carried: list[_Carried], values: list[Value]) -> None:
-    """Give the next values to what the loop carries, all at once."""
-    late = []
+    """Give the next values to what the loop carries, all at once: offsets first, whose steps may be carried too."""
+    moves, late = [], []
+    parameters = [each.parameter for each in carried]
     for each, value in zip(carried, values, strict=True):
         code, type = each.code, each.parameter.type
         if each.step != "":
             if isinstance(each.step, Value):
                 printer.require(each.step)
-            late.append(f"{code} += {each.step.code if isinstance(each.step, Value) else each.step};")
+            moves.append(f"{code} += {each.step.code if isinstance(each.step, Value) else each.step};")
         elif not each.parameter.is_tensor:
             if value.code != code:
                 printer.require(value)
@@ -255,7 +254,7 @@ def _assign(printer: Printer, carried: list[_Carried], values: list[Value]) -> N
                 late.append(f"{code} = {new};")
         elif value.code == code and value.moving is None:
             continue
-        elif value.is_stored:
+        elif value.is_stored and value not in parameters:  # those are overwritten in turn
             late.append(f"memcpy({code}, {value.code}, {type.elements} * sizeof *{code});")
         elif each.is_in_place:
             printer.fill(code, value)
@@ -264,4 +263,4 @@ def _assign(printer: Printer, carried: list[_Carried], values: list[Value]) -> N
             printer.fill(new, value)
             late.append(f"memcpy({code}, {new}, {type.elements} * sizeof *{code});")
     printer.finish_nest()
-    printer.lines += late
+    printer.lines += moves + late

@@ -157,13 +157,14 @@ def _integer_arithmetic(operation: Operation, operands: list[str], value: Value)
 
 
 def _division(operation: Operation, operands: list[str], value: Value) -> str:
-    """0 where the divisor is."""
+    """0 where the divisor is. The least number divided by -1 is itself, which C's division traps."""
     (a, b), element = operands, value.type.element
     sign, type = _SIGNS[operation.name[6:9]], VALUES[element]
     if operation.name.endswith("ui"):
         unsigned = UNSIGNED[element]
         return f"({b} ? ({type})(({unsigned}){a} {sign} ({unsigned}){b}) : 0)"
-    return f"({b} ? {a} {sign} {b} : 0)"
+    by_minus_1 = f"({type})-({UNSIGNED[element]}){a}" if sign == "/" else "0"
+    return f"({b} == -1 ? {by_minus_1} : {b} ? {a} {sign} {b} : 0)"
 
 
 def _bits(operation: Operation, operands: list[str], value: Value) -> str:

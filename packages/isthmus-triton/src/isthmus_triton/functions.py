@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 
+from isthmus_triton import control
 from isthmus_triton.analysis import Sharing, walk
 from isthmus_triton.expressions import c_type
 from isthmus_triton.nests import linear
@@ -33,8 +34,7 @@ def function(
         each.code = printer.name("p")
     for operation in body.operations:
         for result in operation.results if operation.name == "label" else ():
-            result.code = printer.name("c")
-            printer.write(f"{c_type(result.type)} {result.code};")
+            control.declare(printer, result)
     printer.outs = [printer.name("out") for _ in results]
     print_block(printer, body)
     printer.finish_nest()

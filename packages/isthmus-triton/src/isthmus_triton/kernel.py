@@ -91,7 +91,7 @@ def _print_block(printer: Printer, block: Block) -> None:
 def _print(printer: Printer, operation: Operation) -> None:
     """``tl.device_print``: a line for a scalar, one per element of a tensor, as on a GPU."""
     is_hexadecimal, are_signed = "hex = true" in operation.text, operation.numbers("isSigned")
-    prefix = operation.string()
+    prefix = operation.string().replace("%", "%%")
     if not operation.operands:
         printer.finish_nest()
         printer.write(f'printf("pid (%d, %d, %d){prefix}\\n", program_x, program_y, program_z);')
@@ -101,7 +101,7 @@ def _print(printer: Printer, operation: Operation) -> None:
         widths = [f"%{len(str(size - 1))}d" for size in value.shape]
         start = f'printf("pid (%d, %d, %d) idx ({", ".join(widths)}){prefix}{number}{form}\\n", '
         if not value.is_tensor:
-            printer.require(value)
+            printer.finish_nest()
             printer.write(f"{start}program_x, program_y, program_z, {cast}{value.code});")
             continue
         nest = printer.open(value.shape, [value])

@@ -129,7 +129,9 @@ class Printer:
             for each, same in read
         ):
             return False
-        return store is None or not any(self._analysis.may_be_same(each, store) for each in nest.loads)
+        return store is None or not any(
+            self._analysis.may_be_same(each, store) for each in nest.loads + nest.stores
+        )
 
     def require(self, value: Value) -> None:
         """Make a scalar usable outside of nests."""
@@ -357,7 +359,14 @@ class Printer:
         for operation in region.operations:
             operands = [codes.get(each.number, each.code) for each in operation.operands]
             if operation.name.endswith(".return"):
-                return lines, operands
+                if len(operands) == 1:
+                    return lines, operands
+                results = [
+                    self.name("r") for _ in operands
+                ]  # an argument may be overwritten by another result
+                for each, name, code in zip(operation.operands, results, operands, strict=True):
+                    lines.append(declaration(each.type, name, code))
+                return lines, results
             value = operation.result
             if operation.name == "arith.constant":
                 text = operation.text[len("arith.constant") :].split(" : ")[0]

@@ -436,6 +436,12 @@ class _Reader:
 
     _read_cf_cond_br = _read_cf_br
 
+    def _read_tt_print(self, operation: Operation, rest: str) -> list[Type]:
+        """Text and attributes, then the operands between two colons."""
+        at = _type_at(rest)
+        self._use(operation, [] if at is None else _VALUE.findall(rest[at:]))
+        return []
+
     def _read_simple(self, operation: Operation, rest: str) -> list[Type]:
         at = _type_at(rest)
         head, types = (rest, "") if at is None else (rest[:at], rest[at + 3 :])
