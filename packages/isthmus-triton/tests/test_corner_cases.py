@@ -119,6 +119,22 @@ def test_copies_keep_every_number_of_8_bits(name):
 
 
 @triton.jit
+def scanning_kernel(x, out, N: tl.constexpr, SCANS: tl.constexpr):
+    at = tl.arange(0, N)
+    values = tl.load(x + at)
+    for _ in tl.static_range(SCANS):
+        values = tl.cumsum(values, 0)
+    tl.store(out + at, values)
+
+
+def test_many_large_arrays_do_not_overflow_the_stack():
+    x = torch.zeros(1 << 16, dtype=torch.int32)
+    x[0], out = 1, torch.zeros_like(x)
+    scanning_kernel[(2,)](x, out, 1 << 16, 40)
+    assert out[:3].tolist() == [1, 40, 820]
+
+
+@triton.jit
 def printing_kernel(x, N: tl.constexpr):
     tl.device_print("100%d", tl.load(x))
     tl.device_print("both", tl.load(x + tl.arange(0, N)), tl.load(x + 1) * 0.5)

@@ -25,6 +25,7 @@ from isthmus_triton.ttir import Block, Operation, Type, Value
 
 _WIDTHS = {"f64": 8, "i64": 8, "index": 8, "i1": 1, "i8": 1, "i16": 2}  # bytes; others 4
 _ON_STACK = 1 << 18  # bytes; larger arrays are the library's, one per thread
+_STACK = 1 << 21  # bytes of all arrays of a function on the stack
 
 
 class Printer:
@@ -60,6 +61,7 @@ class Printer:
         self.outs: list[str] = []
         self._analysis = Analysis(body, sharing)
         self._nest: Nest | None = None
+        self._stack_left = _STACK
         self._names: Iterator[int] = around._names if around else itertools.count(1)
 
     # ---- Text
@@ -82,7 +84,9 @@ class Printer:
         """Declare an array for a tensor, and return its name."""
         name, count = self.name("a"), max(type.elements, 16)
         width = 8 if type.is_pointer else _WIDTHS.get(type.element, 4)
-        storage = "static _Thread_local " if count * width > _ON_STACK else ""
+        is_on_stack = count * width <= min(_ON_STACK, self._stack_left)
+        self._stack_left -= count * width if is_on_stack else 0
+        storage = "" if is_on_stack else "static _Thread_local "
         lines = self.lines if where is None else where
         lines.append(f"{storage}{c_type(type)} {name}[{count}] ALIGNED;")
         return name
