@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.children import output_fresh
 from tools.repository import ROOT
 
 torch = pytest.importorskip("torch")
