@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.children import output
+from tests.helpers.children import output_fresh
 from tools.repository import ROOT
 
 torch = pytest.importorskip("torch")
@@ -152,6 +152,6 @@ CHILD = f"""
 
 def test_the_environment_checks_all_launches_and_the_seed_sets_their_order():
     first, again, other = (
-        output(CHILD, ISTHMUS_TRITON_DEBUG="1", ISTHMUS_TRITON_SEED=seed).strip() for seed in "334"
+        output_fresh(CHILD, ISTHMUS_TRITON_DEBUG="1", ISTHMUS_TRITON_SEED=seed).strip() for seed in "334"
     )
     assert first == again != other and first.startswith("uninitialised (")

@@ -17,8 +17,7 @@ PROGRAMS = 1000
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory, request):
     """The interpreter's results by number of the program; it replaces the language of a whole process."""
-    cases = (getattr(each, "callspec", None) for each in request.session.items)
-    seeds = {each.params["seed"] for each in cases if each and "seed" in each.params}
+    seeds = {each.callspec.params["seed"] for each in request.session.items if each.path == request.path}
     path = tmp_path_factory.mktemp("interpreted") / "results.pt"
     code = f"""
         import sys

@@ -21,6 +21,11 @@ _FLAGS = (
 )
 
 
+# Of the files as this process has imported them: they may change later.
+_FILES = sorted([*_HEADERS.glob("*.[ch]"), *Path(__file__).parent.rglob("*.py")])
+_SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).digest()
+
+
 @functools.cache
 def compiler() -> list[str]:
     """The C compiler: the environment's ``CC``, or gcc.
@@ -40,9 +45,7 @@ def compiler() -> list[str]:
 @functools.cache
 def fingerprint() -> str:
     """A digest of everything but the text that a library depends on."""
-    digest = hashlib.sha256(_FLAGS.encode())
-    for path in sorted([*_HEADERS.glob("*.[ch]"), *Path(__file__).parent.rglob("*.py")]):
-        digest.update(path.read_bytes())
+    digest = hashlib.sha256(_FLAGS.encode() + _SOURCES)
     digest.update(subprocess.run([*compiler(), "-v"], capture_output=True, check=True).stderr)
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     digest.update(next((line for line in lines if line.startswith(("flags", "Features"))), "").encode())

@@ -22,8 +22,5 @@ def seed() -> int:
     if given:
         return int(given)
     drawn = random.SystemRandom().randrange(1 << 31)
-    print(
-        f"isthmus-triton: programs run in a random order; {_SEED}={drawn} repeats it",
-        file=sys.stderr,
-    )
+    print(f"isthmus-triton: programs run in a random order; {_SEED}={drawn} repeats it", file=sys.stderr)
     return drawn

@@ -41,10 +41,7 @@ from isthmus.opset.dtypes import DTYPES
 from isthmus_common.text import count
 
 _COMMON = ("operator", "dtype", "case", "through", "sometimes", "machine", "reason")
-_KEYS = {
-    "failure": (*_COMMON, "error", "within"),
-    "not_run": (*_COMMON, "why"),
-}
+_KEYS = {"failure": (*_COMMON, "error", "within"), "not_run": (*_COMMON, "why")}
 _TYPES: dict[str, tuple[Any, str]] = {"within": ((int, float), "number"), "sometimes": (bool, "Boolean")}
 _WAYS = ("", "kernels", "pytorch")
 
