@@ -15,6 +15,8 @@ import pytest
 # Two devices, to expose mistakes about the current device.
 os.environ.setdefault("ISTHMUS_HOST_DEVICES", "2")
 os.environ.setdefault("ISTHMUS_HOST_MEMORY", "2GiB")
+# Triton's cache has a kernel's source lines with the folder of the checkout that compiled it first.
+os.environ.setdefault("TRITON_CACHE_DIR", str(Path(__file__).parent / "build/triton-cache"))
 if "PYTEST_XDIST_WORKER" in os.environ:  # parallel workers: each has its own chips
     _account = tempfile.TemporaryDirectory(prefix="isthmus-tests-")
     os.environ["XDG_RUNTIME_DIR"] = _account.name
