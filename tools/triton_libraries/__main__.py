@@ -47,7 +47,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.triton_libraries", description=__doc__)
     parser.add_argument("mirrors", type=Path, nargs="?", help="folder of clones")
     parser.add_argument("--library", choices=[each.name for each in LIBRARIES], help="only this one")
-    parser.add_argument("parts", nargs="*", help="files, such as tests/test_abs.py (default: all)")
+    parser.add_argument(
+        "parts", nargs="*", help="files of --library, such as tests/test_abs.py (default: all)"
+    )
     runner.add_options(parser, test_seconds=120, file_seconds=600)
     return parser.parse_intermixed_args()
 
@@ -56,17 +58,17 @@ def _main(asked: argparse.Namespace) -> None:
     if asked.mirrors is None and not asked.report:
         raise FileNotFoundError("set MIRRORS to a folder of clones: make triton-libraries MIRRORS=path")
     found = {}
-    asked_parts = asked.parts
     for library in LIBRARIES:
         place = BUILD / library.name
         if not asked.report:
             repository = mirrors.repository(asked.mirrors, library.repository)
             mirrors.extract_once(repository, library.revision, place, library.endings, *library.parts)
-        asked.parts = asked_parts or library.files(place)
+        is_asked = asked.library in (None, library.name)
         chosen = argparse.Namespace(**vars(asked))
-        chosen.report = asked.report or asked.library not in (None, library.name)
+        chosen.parts = (is_asked and asked.parts) or library.files(place)
+        chosen.report = asked.report or not is_asked
         found[library] = runner.run(suite(library), chosen)
-    PAGE.write_text(page(found))
+    PAGE.write_text(page(found, {each.name: len(each.files(BUILD / each.name)) for each in LIBRARIES}))
     print(f"written: {PAGE.relative_to(ROOT)}")
 
 

@@ -21,8 +21,8 @@ REASONS = {
 }
 
 
-def page(found: Mapping[Library, list[Row]]) -> str:
-    """Return the page as Markdown."""
+def page(found: Mapping[Library, list[Row]], files: Mapping[str, int]) -> str:
+    """Return the page as Markdown; ``files`` is the number of files of each library's tests."""
     rows = [
         {**named(row), "file": f"{library.name}/{row['file']}"}
         for library, of in found.items()
@@ -30,12 +30,13 @@ def page(found: Mapping[Library, list[Row]]) -> str:
     ]
     revisions = ", ".join(f"{each.repository} at {each.revision}" for each in found)
     samples = ", ".join(f"one in {each.every} of {each.name}'s" for each in found)
+    run = ", ".join(f"{len(of)} of {files[each.name]} files of {each.name}" for each, of in found.items())
     parts = [
         "# Libraries of Triton kernels",
-        f"Made by `make triton-libraries MIRRORS=path`: the libraries' own tests, unmodified, under `isthmus run` on "
+        "Made by `make triton-libraries MIRRORS=path`: the libraries' own tests, unmodified, under `isthmus run` on "
         f"the host chip, whose kernels isthmus-triton compiles: {revisions}. Of the tests of each function, the "
-        f"first and {samples} are run. Share: passed, of the tests that are neither skipped nor have one of the "
-        "named reasons.",
+        f"first and {samples} are run; so far {run}. Share: passed, of the tests that are neither skipped nor have "
+        "one of the named reasons.",
         *tables(rows, REASONS, lambda file: file.partition("/")[0]),
     ]
     return "\n\n".join(parts) + "\n"
