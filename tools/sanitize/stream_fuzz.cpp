@@ -158,8 +158,8 @@ class Program {
 
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Published>>& shared_;
-  // Of the pool of ordinary streams, which are given out again after 32; nobody else may record on captured
-  // ones.
+  // They come from the pool of ordinary streams, which are given out again after 32; nobody else may record
+  // on captured ones.
   const c10::Stream own_ = new_stream(0, 0), origin_ = new_stream(0, 0), other_ = new_stream(0, 0);
   Steps steps_;
   int64_t captured_ = 0;

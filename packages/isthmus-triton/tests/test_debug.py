@@ -18,7 +18,7 @@ from isthmus_triton.debug.fresh import mark_fresh_memory  # noqa: E402
 from tests.helpers.triton_faults import CASES, bounds, order, values  # noqa: E402, F401
 
 DEVICES = ("cpu", pytest.param("chip", marks=pytest.mark.host))
-# What only a comparison with another result shows.
+# Faults that only a comparison with another result shows.
 INVISIBLE = {name for name, case in CASES.items() if not case.kinds}
 
 

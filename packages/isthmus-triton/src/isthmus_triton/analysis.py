@@ -28,9 +28,7 @@ _OFFSETS = frozenset(
 )
 _LOOPS = ("scf.for", "scf.if", "scf.while")
 _WRITES = frozenset("tt.store tt.atomic_rmw tt.atomic_cas tt.call gpu.barrier ttg.barrier".split())
-_ADDRESSES = frozenset(
-    "tt.addptr tt.splat tt.broadcast tt.expand_dims tt.reshape tt.trans tt.bitcast".split()
-)
+ADDRESSES = frozenset("tt.addptr tt.splat tt.broadcast tt.expand_dims tt.reshape tt.trans tt.bitcast".split())
 _LONGEST = 60  # operations in one expression
 _SHORT = 8  # operations that each half of a tensor may repeat
 Node = TypeVar("Node", bound=Hashable)
@@ -192,7 +190,7 @@ def _base(pointer: Value) -> Value:
     while True:
         if pointer.moving:
             pointer = pointer.moving.first
-        elif pointer.operation is None or pointer.operation.name not in _ADDRESSES:
+        elif pointer.operation is None or pointer.operation.name not in ADDRESSES:
             return pointer
         else:
             pointer = pointer.operation.operands[0]
@@ -209,7 +207,7 @@ def _is_same_offset(one: Value, other: Value) -> bool:
         return a is b and one.type.is_pointer and other.type.is_pointer
     return (
         a.name == b.name
-        and a.name in _ADDRESSES
+        and a.name in ADDRESSES
         and one.type.shape == other.type.shape
         and a.numbers("order") == b.numbers("order")
         and _is_same_offset(a.operands[0], b.operands[0])

@@ -21,7 +21,7 @@ _FLAGS = (
 )
 
 
-# Of the files as this process has imported them: they may change later.
+# The key covers the files as this process has imported them, because they may change later.
 _FILES = sorted([*_HEADERS.glob("*.[ch]"), *Path(__file__).parent.rglob("*.py")])
 _SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).digest()
 

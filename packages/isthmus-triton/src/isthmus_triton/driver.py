@@ -118,7 +118,7 @@ class Driver(DriverBase):  # type: ignore[misc]
         if any(each is not Driver and each.is_active() for each in others):
             return False
         device = torch.accelerator.current_accelerator()
-        if device is not None and device.type == "npu":
+        if _is_npu():
             return npu.runtime() is not None
         is_addressable = getattr(device and torch.get_device_module(device), "is_host_addressable", None)
         return device is None or (is_addressable is not None and is_addressable())

@@ -250,8 +250,6 @@ def _parameters(
 
 
 def _accelerators() -> set[torch.device]:
-    import torch
-
     device = torch.accelerator.current_accelerator(check_available=True)
     return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
 
@@ -264,7 +262,7 @@ def _part(value: Any, path: tuple[int, ...]) -> Any:
 
 
 def _part_types(type: str) -> list[str]:
-    """What a kernel takes for ``tensordesc<fp32[8, 16]>``: see _parts."""
+    """Return the types of what a kernel takes for ``tensordesc<fp32[8, 16]>``; _parts returns the values."""
     element, _, shape = type[len("tensordesc<") :].partition("[")
     rank = shape.partition("]")[0].count(",") + 1
     return [f"*{element}", *["i64"] * (2 * rank), "i1", "i1", *["i32"] * rank, *["i64"] * rank]

@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus_triton.analysis import walk
+from isthmus_triton.analysis import ADDRESSES, walk
 from isthmus_triton.ttir import Block, Function, Operation, Type, Value
 
-# As in c/debug.h.
+# c/debug.h states the same numbers.
 READ, WRITE, ATOMIC, ACQUIRE, RELEASE, COMPARED, FLOAT = 1, 2, 4, 8, 16, 64, 128
 _ORDERS = {"acquire": ACQUIRE, "release": RELEASE, "acq_rel": ACQUIRE | RELEASE}
-_OFFSETS = frozenset("tt.addptr tt.splat tt.broadcast tt.expand_dims tt.reshape tt.trans tt.bitcast".split())
 _CHOICES = frozenset("tt.join tt.split tt.cat tt.gather".split())
 
 
@@ -74,7 +73,7 @@ class Accesses:
                 found.add(self._body.parameters.index(value))
             elif origins is not None:
                 left += origins
-            elif operation is not None and operation.name in _OFFSETS:
+            elif operation is not None and operation.name in ADDRESSES:
                 left.append(operation.operands[0])
             elif operation is not None and operation.name in _CHOICES:
                 left += [each for each in operation.operands if each.type.is_pointer]

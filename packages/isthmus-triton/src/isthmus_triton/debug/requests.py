@@ -1,4 +1,4 @@
-"""What the environment asks of debugging: ``ISTHMUS_TRITON_DEBUG``, ``ISTHMUS_TRITON_SEED``."""
+"""Reads what the environment asks of debugging: ``ISTHMUS_TRITON_DEBUG``, ``ISTHMUS_TRITON_SEED``."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from isthmus.conformance.judge import judge
 from isthmus.conformance.long_calls import LENGTH, MARKED, TAIL, LongCall, marked_calls
 from isthmus.conformance.plan import NotClaimed, Plan
 from isthmus.conformance.relation_batches import batches_of, count_rows, has_rows, repeat_rows
+from isthmus.conformance.relation_calls import call_problem
 from isthmus.conformance.subject import Subject, nbytes_of
 from isthmus.drivers.driver import DriverCallError
 from isthmus.drivers.interface import Status
@@ -99,13 +100,9 @@ def _repeated(subject: Subject) -> Iterator[LongCall]:
 
 def _is_right(subject: Subject, case: Case) -> bool:
     try:
-        plan = Plan(subject.kernel, subject.schema, case, subject.device.alignment)
-        after, problem = subject.executor.call(plan)
+        return not call_problem(subject, case)
     except (NotClaimed, KernelError):
         return False
-    return not problem and not any(
-        judge(slot.view(after), e, case.tolerance).problem for slot, e in plan.targets
-    )
 
 
 def _repeats(operator: str) -> bool:
