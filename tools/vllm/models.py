@@ -73,6 +73,9 @@ SMALL = ("LlamaConfig", _COMMON | {"hidden_size": 768, "num_hidden_layers": 8, "
 
 def make(folder: Path, names: list[str] | None = None) -> Path:
     """Make the models that the folder lacks, and return it."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     for name in names or CONFIGURATIONS:
         if not (folder / name / "tokens.json").exists():
             make_one(folder / name, *CONFIGURATIONS[name])

@@ -35,12 +35,11 @@ def reason_against() -> str:
     if unsupported := versions.reason_against_installed():
         return unsupported
     import isthmus
+    import torch
 
     status = isthmus.status()
     if not status.registered:
         return f"the chip is not registered ({status.reason}); `isthmus doctor` says why"
-    import torch
-
     if not torch.accelerator.is_available():
         return f"driver {status.driver} has no device; `isthmus doctor` says why"
     return ""
