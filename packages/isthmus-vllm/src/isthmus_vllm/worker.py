@@ -13,6 +13,7 @@ from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environmen
 from vllm.v1.worker.utils import request_memory
 
 from isthmus_vllm import cuda_names
+from isthmus_vllm.sleep import ChipSleepMode
 
 # Tokens of the two passes that measure memory; see ChipWorker.determine_available_memory.
 _PROFILED_TOKENS = (128, 256)
@@ -39,7 +40,11 @@ class ChipWorker(Worker):
         torch.accelerator.set_device_index(self.device)
         current_platform.check_if_supports_dtype(self.model_config.dtype)
         init_worker_distributed_environment(
-            self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, current_platform.dist_backend
+            self.vllm_config,
+            self.rank,
+            self.distributed_init_method,
+            self.local_rank,
+            current_platform.dist_backend,
         )
         set_random_seed(self.model_config.seed)
         gc.collect()
@@ -55,6 +60,13 @@ class ChipWorker(Worker):
         replica = parallel.data_parallel_rank_local
         replica = parallel.data_parallel_index if replica is None else replica
         return self.local_rank + replica * parallel.world_size
+
+    @property
+    def sleep_mode_backend(self) -> ChipSleepMode:
+        """Sleep mode of this worker, made when first asked for."""
+        if self._sleep_mode_backend is None:
+            self._sleep_mode_backend = ChipSleepMode(self)
+        return self._sleep_mode_backend
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
         return nullcontext()
