@@ -156,7 +156,7 @@ class PartRows {
   }
 
   // The products of a row with this part become its weights; those of its tile that it does not see become 0.
-  [[gnu::noinline]] void exponentials(int64_t row, Weight* weights) {
+  [[gnu::noinline, gnu::flatten]] void exponentials(int64_t row, Weight* weights) {
     W* x = scores_.get() + row * kPart;
     const Range own = seen(row, 1), tile = seen_by_tile(row / tile_ * tile_);
     const int64_t begin = own.first / kStep * kStep, end = (own.last + kStep - 1) / kStep * kStep;
