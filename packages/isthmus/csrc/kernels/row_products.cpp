@@ -3,11 +3,14 @@
 //
 // Sums are those of row_dots.h. In bfloat16 on a processor with a matrix unit they are the unit's, pair after
 // pair of terms; it always gets kTokens rows, filled up with zeros, so that one kernel computes any batch.
+#include "kernels/row_products.h"
+
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -138,7 +141,8 @@ void multiply_in_tiles(const Tensor& a, const Tensor& given_b, const Result& res
   });
 }
 
-// alpha * (a @ b) + beta * added: a [batch, m, k], b [batch, k, n], added expandable to [batch, m, n].
+}  // namespace
+
 Tensor row_products(const Tensor& given_a, const Tensor& given_b, const OptionalTensor& added, double beta,
                     double alpha) {
   const Tensor a = by_rows(given_a), b = by_rows(given_b.transpose(1, 2));
@@ -154,6 +158,19 @@ Tensor row_products(const Tensor& given_a, const Tensor& given_b, const Optional
                                   [&] { multiply_dots<scalar_t>(a, b, result); });
   return out;
 }
+
+void multiply_matrices(Tensor out, const Tensor& a, const Tensor& b, const Tensor& added) {
+  if (batch_invariant) {
+    const OptionalTensor more = added.defined() ? OptionalTensor(added) : std::nullopt;
+    out.copy_(row_products(a.unsqueeze(0), b.unsqueeze(0), more, 1, 1).squeeze(0));
+  } else if (added.defined()) {
+    at::addmm_out(out, added, a, b);
+  } else {
+    at::mm_out(out, a, b);
+  }
+}
+
+namespace {
 
 void set_batch_invariant(bool on) { batch_invariant = on; }
 

@@ -257,8 +257,16 @@ def multinomial(
     return (weights / torch.empty_like(weights).exponential_(generator=generator)).topk(num_samples).indices
 
 
-def _shift_factors(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The shifted tensor and two powers of two, each of half the shift; of all bits where it is out of range."""
+def _shift_factors(self: Tensor | int, other: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
+    """The shifted tensor and two powers of two, each of half the shift; of all bits where it is out of range.
+
+    One of both may be a number, which takes the dtype of the other.
+    """
+    if not isinstance(self, Tensor):
+        assert isinstance(other, Tensor)
+        self = other.new_full((), self)
+    if not isinstance(other, Tensor):
+        other = self.new_full((), other)
     dtype = torch.promote_types(self.dtype, other.dtype)
     bits = torch.iinfo(dtype).bits
     by = other.to(dtype)
@@ -267,13 +275,13 @@ def _shift_factors(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return self.to(dtype), torch.pow(2, half), torch.pow(2, by - half)
 
 
-def left_shift(self: Tensor, other: Tensor) -> Tensor:
+def left_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
     """Bits moved up; 0 where the shift is negative or has all bits or more."""
     shifted, first, second = _shift_factors(self, other)
     return shifted * first * second
 
 
-def right_shift(self: Tensor, other: Tensor) -> Tensor:
+def right_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
     """Bits moved down, with the sign; by all bits where the shift is negative or has more."""
     shifted, first, second = _shift_factors(self, other)
     return shifted.div(first, rounding_mode="floor").div(second, rounding_mode="floor")

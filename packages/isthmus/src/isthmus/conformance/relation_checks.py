@@ -262,7 +262,9 @@ def _report_invariance(subject: Subject, dtype: str) -> Outcome | None:
         return None
     if varying:
         required = subject.device.batch_invariant or options.switch("batch_invariant")
-        return Outcome("failed" if required else "passed", f"no: bits of a row depend on its batch, in {varying[0]}")
+        return Outcome(
+            "failed" if required else "passed", f"no: bits of a row depend on its batch, in {varying[0]}"
+        )
     return Outcome("passed", "yes: bits of a row do not depend on its batch")
 
 

@@ -152,7 +152,9 @@ class PackedLinear(nn.Module):
 
     def extra_repr(self) -> str:
         """Sizes, as those of ``torch.nn.Linear``."""
-        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}, rows={self.packed.rows}"
+        return (
+            f"{self.in_features}, {self.out_features}, bias={self.bias is not None}, rows={self.packed.rows}"
+        )
 
 
 def pack_weights(module: nn.Module, rows: Sequence[int] = (1, 8), measure: bool = True) -> int:

@@ -124,10 +124,14 @@ def _shifts(m: Maker) -> Iterator[Case]:
     """Shifts by less than the bits of the dtype, by all of them, by more, and below 0."""
     bits = 8 * dt.DTYPES[m.dtype].numpy.itemsize
     yield from elementwise(ANY, (0, bits), special=False)(m)
-    amounts = [0, 1, bits - 2, bits - 1, bits, bits + 1, 100] + ([-1, -bits] if m.kind_of_dtype == "int" else [])
+    amounts = [0, 1, bits - 2, bits - 1, bits, bits + 1, 100] + (
+        [-1, -bits] if m.kind_of_dtype == "int" else []
+    )
     info = np.iinfo(dt.DTYPES[m.dtype].numpy)
     numbers = [0, 1, 5, info.max, info.max // 3] + ([-1, -2, info.min] if info.min else [])
-    grid = np.meshgrid(np.array(numbers, dtype=info.dtype), np.array(amounts, dtype=info.dtype), indexing="ij")
+    grid = np.meshgrid(
+        np.array(numbers, dtype=info.dtype), np.array(amounts, dtype=info.dtype), indexing="ij"
+    )
     yield m.case("special", *[m.values(each) for each in grid])
 
 
