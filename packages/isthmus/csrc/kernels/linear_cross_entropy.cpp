@@ -15,7 +15,7 @@
 
 #include "kernels/batch_invariant.h"
 #include "kernels/cross_entropy.h"
-#include "kernels/row_products.h"
+#include "kernels/invariant_products.h"
 
 namespace isthmus::kernels {
 namespace {

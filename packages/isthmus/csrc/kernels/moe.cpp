@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/pieces.h"
-#include "kernels/row_products.h"
+#include "kernels/invariant_products.h"
 
 namespace isthmus::kernels {
 namespace {

@@ -244,7 +244,7 @@ def test_the_mode_ends_with_its_block_and_shows_in_the_routes() -> None:
     x @ x.t()
     operators = torch.chip.dispatch_stats()["operators"]
     assert operators["aten::mm"] == {"route": "decomposition", "calls": 1}
-    assert operators["isthmus_cpu::row_products"] == {"route": "delegate", "calls": 1}
+    assert operators["isthmus_cpu::invariant_products"] == {"route": "delegate", "calls": 1}
 
 
 def test_products_are_captured() -> None:

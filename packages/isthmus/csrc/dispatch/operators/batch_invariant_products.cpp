@@ -1,4 +1,4 @@
-// Products of matrices in batch-invariant mode: by isthmus_cpu::row_products, whose every element depends on
+// Products of matrices in batch-invariant mode: by isthmus_cpu::invariant_products, whose every element depends on
 // its row and its column alone. Operands that it does not take (integers, complex numbers, shapes that do not
 // fit) go the ordinary route.
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -23,7 +23,7 @@ struct Product {
   double beta = 1, alpha = 1;
 };
 
-using RowProducts = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, double, double);
+using InvariantProducts = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, double, double);
 
 // An operator of the library of CPU kernels, which isthmus.ops loads.
 c10::OperatorHandle kernel(const char* name) {
@@ -35,8 +35,8 @@ c10::OperatorHandle kernel(const char* name) {
   return *found;
 }
 
-const c10::TypedOperatorHandle<RowProducts>& row_products() {
-  static const auto& op = *new auto(kernel("isthmus_cpu::row_products").typed<RowProducts>());
+const c10::TypedOperatorHandle<InvariantProducts>& invariant_products() {
+  static const auto& op = *new auto(kernel("isthmus_cpu::invariant_products").typed<InvariantProducts>());
   return op;
 }
 
@@ -68,7 +68,7 @@ std::optional<Tensor> multiply(const Product& product, int64_t rank) {
     if (rank == 2) added = added->unsqueeze(0);
   }
   const auto batched = [&](const Tensor& of) { return rank == 2 ? of.unsqueeze(0) : of; };
-  const Tensor out = row_products().call(batched(a), batched(b), added, product.beta, product.alpha);
+  const Tensor out = invariant_products().call(batched(a), batched(b), added, product.beta, product.alpha);
   return rank == 2 ? out.squeeze(0) : out;
 }
 

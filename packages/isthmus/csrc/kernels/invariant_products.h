@@ -8,7 +8,7 @@
 namespace isthmus::kernels {
 
 // alpha * (a @ b) + beta * added: a [batch, m, k], b [batch, k, n], added expandable to [batch, m, n].
-at::Tensor row_products(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& added,
+at::Tensor invariant_products(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& added,
                         double beta, double alpha);
 
 // out = a @ b + added, of matrices; added may be undefined.

@@ -3,7 +3,7 @@
 //
 // Sums are those of row_dots.h. In bfloat16 on a processor with a matrix unit they are the unit's, pair after
 // pair of terms; it always gets kTokens rows, filled up with zeros, so that one kernel computes any batch.
-#include "kernels/row_products.h"
+#include "kernels/invariant_products.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -143,7 +143,7 @@ void multiply_in_tiles(const Tensor& a, const Tensor& given_b, const Result& res
 
 }  // namespace
 
-Tensor row_products(const Tensor& given_a, const Tensor& given_b, const OptionalTensor& added, double beta,
+Tensor invariant_products(const Tensor& given_a, const Tensor& given_b, const OptionalTensor& added, double beta,
                     double alpha) {
   const Tensor a = by_rows(given_a), b = by_rows(given_b.transpose(1, 2));
   const Tensor out = at::empty({a.size(0), a.size(1), b.size(1)}, a.options());
@@ -154,7 +154,7 @@ Tensor row_products(const Tensor& given_a, const Tensor& given_b, const Optional
     multiply_in_tiles(a, b, result);
     return out;
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, a.scalar_type(), "row_products",
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, a.scalar_type(), "invariant_products",
                                   [&] { multiply_dots<scalar_t>(a, b, result); });
   return out;
 }
@@ -162,7 +162,7 @@ Tensor row_products(const Tensor& given_a, const Tensor& given_b, const Optional
 void multiply_matrices(Tensor out, const Tensor& a, const Tensor& b, const Tensor& added) {
   if (batch_invariant) {
     const OptionalTensor more = added.defined() ? OptionalTensor(added) : std::nullopt;
-    out.copy_(row_products(a.unsqueeze(0), b.unsqueeze(0), more, 1, 1).squeeze(0));
+    out.copy_(invariant_products(a.unsqueeze(0), b.unsqueeze(0), more, 1, 1).squeeze(0));
   } else if (added.defined()) {
     at::addmm_out(out, added, a, b);
   } else {
@@ -175,7 +175,7 @@ namespace {
 void set_batch_invariant(bool on) { batch_invariant = on; }
 
 TORCH_LIBRARY_FRAGMENT(isthmus_cpu, m) {
-  m.def("row_products", torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(row_products)));
+  m.def("invariant_products", torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(invariant_products)));
   m.def("set_batch_invariant", TORCH_FN(set_batch_invariant));
 }
 
