@@ -21,7 +21,7 @@ def operators() -> None:
     from vllm.platforms import current_platform
 
     if type(current_platform).__module__ == "isthmus_vllm.platform":
-        from isthmus_vllm import experts, layers  # noqa: F401
+        from isthmus_vllm import experts, layers, packed  # noqa: F401
 
 
 def reason_against() -> str:
