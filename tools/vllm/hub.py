@@ -38,7 +38,9 @@ def make(cache: Path) -> Path:
             continue
         snapshot = home / "snapshots" / ("0" * 40)
         snapshot.mkdir(parents=True)
-        configuration = getattr(transformers, kind)(**arguments, architectures=[architecture], dtype="bfloat16")
+        configuration = getattr(transformers, kind)(
+            **arguments, architectures=[architecture], dtype="bfloat16"
+        )
         configuration.save_pretrained(snapshot)
         tokenizer().save_pretrained(snapshot)
         (home / "refs").mkdir()

@@ -34,8 +34,9 @@ def reason_against() -> str:
         return "vLLM is not installed; see docs/guides/serving.md"
     if unsupported := versions.reason_against_installed():
         return unsupported
-    import isthmus
     import torch
+
+    import isthmus
 
     status = isthmus.status()
     if not status.registered:

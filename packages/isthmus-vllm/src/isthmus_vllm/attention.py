@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from isthmus import ops
 from vllm.v1.attention.backend import (
     AttentionBackend,
     AttentionCGSupport,
@@ -18,6 +17,8 @@ from vllm.v1.attention.backend import (
     MultipleOf,
 )
 from vllm.v1.kv_cache_interface import KVCacheLayout
+
+from isthmus import ops
 
 
 class ChipAttentionBackend(AttentionBackend):
@@ -101,7 +102,9 @@ class ChipMetadataBuilder(AttentionMetadataBuilder[ChipMetadata]):
     _cudagraph_support = AttentionCGSupport.ALWAYS
     supports_update_block_table = True
 
-    def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device) -> None:
+    def __init__(
+        self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device
+    ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
 
     def build(
@@ -141,7 +144,12 @@ class ChipAttention(AttentionImpl[ChipMetadata]):
         self.window = (before, 0 if self.has_cache and before >= 0 else before)
 
     def do_kv_cache_update(
-        self, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor
+        self,
+        layer: Any,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        kv_cache: torch.Tensor,
+        slot_mapping: torch.Tensor,
     ) -> None:
         if self.has_cache:
             ops.cache_write(key, value, *self._split(kv_cache), slot_mapping)

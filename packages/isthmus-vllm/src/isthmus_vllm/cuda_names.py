@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
 from isthmus_common.patches import Scope
 
 _NAMES = (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from isthmus import ops
-from isthmus_common.patches import Scope
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+
+from isthmus import ops
+from isthmus_common.patches import Scope
 
 _scope = Scope("vllm")
 
@@ -37,7 +38,9 @@ class ChipLinearMethod(UnquantizedLinearMethod):
         empty = torch.empty(0, dtype=layer.weight.dtype, device=layer.weight.device)
         layer.weight = torch.nn.Parameter(empty, requires_grad=False)
 
-    def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    def apply(
+        self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Multiply x, [..., in features], by the weight of the layer."""
         packed = getattr(layer, "packed", None)
         return super().apply(layer, x, bias) if packed is None else ops.packed_linear(x, packed, bias)
@@ -48,5 +51,7 @@ def _is_batch_invariant() -> bool:
 
 
 _scope.replace(
-    "vllm.model_executor.layers.linear.UnquantizedLinearMethod", lambda _: ChipLinearMethod, "packs weights after loading"
+    "vllm.model_executor.layers.linear.UnquantizedLinearMethod",
+    lambda _: ChipLinearMethod,
+    "packs weights after loading",
 )

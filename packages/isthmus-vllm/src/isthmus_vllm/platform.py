@@ -41,7 +41,9 @@ class ChipPlatform(Platform):
         """Accept every dtype; an operator without a kernel for it says so."""
 
     @classmethod
-    def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+    def get_attn_backend_cls(
+        cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None
+    ) -> str:
         """Return the class of the attention backend, which is the only one.
 
         Raises:

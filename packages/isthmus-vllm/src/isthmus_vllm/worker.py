@@ -43,7 +43,11 @@ class ChipWorker(Worker):
         torch.accelerator.set_device_index(self.device)
         current_platform.check_if_supports_dtype(self.model_config.dtype)
         init_worker_distributed_environment(
-            self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, current_platform.dist_backend
+            self.vllm_config,
+            self.rank,
+            self.distributed_init_method,
+            self.local_rank,
+            current_platform.dist_backend,
         )
         set_random_seed(self.model_config.seed)
         gc.collect()
@@ -87,7 +91,9 @@ class ChipWorker(Worker):
         torch.accelerator.synchronize()
         torch.accelerator.reset_peak_memory_stats()
         before = torch.accelerator.memory_allocated()
-        self.model_runner._dummy_run(tokens, is_profile=True, **({"skip_attn": True} if self.use_v2_model_runner else {}))
+        self.model_runner._dummy_run(
+            tokens, is_profile=True, **({"skip_attn": True} if self.use_v2_model_runner else {})
+        )
         torch.accelerator.synchronize()
         return torch.accelerator.max_memory_allocated() - before
 
