@@ -118,8 +118,8 @@ class ChipPlatform(Platform):
             raise ValueError("isthmus: dual-batch overlap is not supported; leave out --enable-dbo")
         if compilation.mode != CompilationMode.NONE:
             raise ValueError(
-                f"isthmus: compilation mode {compilation.mode.name} is not supported: whole steps are captured in graphs "
-                "instead; leave out --compilation-config mode"
+                f"isthmus: compilation mode {compilation.mode.name} is not supported: graphs take "
+                "its place; leave out --compilation-config mode"
             )
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 
