@@ -59,22 +59,18 @@ class ChipPlatform(Platform):
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> DeviceCapability | None:
-        """Return None: compute capabilities are CUDA's."""
         return None
 
     @classmethod
     def get_device_name(cls, device_id: int = 0) -> str:
-        """The name that the driver gives the device."""
         return str(torch.get_device_module().get_device_name(device_id))
 
     @classmethod
     def get_device_uuid(cls, device_id: int = 0) -> str:
-        """A name of the device that is unique on this machine."""
         return f"{cls.device_type}-{cls.visible_device_id_to_physical_device_id(device_id)}"
 
     @classmethod
     def get_device_total_memory(cls, device_id: int = 0) -> int:
-        """Capacity of the device in bytes."""
         return int(torch.accelerator.get_memory_info(device_id)[1])
 
     @classmethod
@@ -85,12 +81,10 @@ class ChipPlatform(Platform):
 
     @classmethod
     def set_device(cls, device: torch.device) -> None:
-        """Make a device current."""
         torch.accelerator.set_device_index(device)
 
     @classmethod
     def manual_seed_all(cls, seed: int) -> None:
-        """Seed the generators of all devices."""
         torch.get_device_module().manual_seed_all(seed)
 
     @classmethod
@@ -127,8 +121,8 @@ class ChipPlatform(Platform):
             raise ValueError("isthmus: dual-batch overlap is not supported; leave out --enable-dbo")
         if compilation.mode != CompilationMode.NONE:
             raise ValueError(
-                f"isthmus: compilation mode {compilation.mode.name} is not supported: whole steps are captured in graphs "
-                "instead; leave out --compilation-config mode"
+                f"isthmus: compilation mode {compilation.mode.name} is not supported: graphs take "
+                "its place; leave out --compilation-config mode"
             )
         model = vllm_config.model_config
         if model is not None and model.enable_sleep_mode and not model.enforce_eager:
@@ -149,27 +143,22 @@ class ChipPlatform(Platform):
 
     @classmethod
     def get_device_communicator_cls(cls) -> str:
-        """The class of the collectives."""
         return "isthmus_vllm.communicator.ChipCommunicator"
 
     @classmethod
     def get_static_graph_wrapper_cls(cls) -> str:
-        """vLLM's own wrapper of graphs, over the graphs of the chip."""
         return "vllm.compilation.cuda_graph.CUDAGraphWrapper"
 
     @classmethod
     def support_static_graph_mode(cls) -> bool:
-        """Steps may be captured in graphs."""
         return True
 
     @classmethod
     def support_hybrid_kv_cache(cls) -> bool:
-        """Layers may keep caches of different shapes."""
         return True
 
     @classmethod
     def is_pin_memory_available(cls) -> bool:
-        """Host memory may be pinned."""
         return True
 
     @classmethod
