@@ -9,7 +9,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/batch_invariant.h"
-#include "kernels/paged_attention.h"
+#include "kernels/paged_workers.h"
 
 namespace isthmus::kernels::attention {
 

@@ -1,11 +1,8 @@
 // The operator paged_attention for CPU tensors.
-#include "kernels/paged_attention.h"
-
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
 
-#include "kernels/paged_tiles.h"
-#include "kernels/paged_wide.h"
+#include "kernels/paged_workers.h"
 
 namespace isthmus::kernels::paged {
 namespace {
@@ -106,13 +103,8 @@ void run(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache
                            lse ? lse->mutable_data_ptr<W>() : nullptr,
                            lse ? lse->stride(0) : 0,
                            lse ? lse->stride(1) : 0};
-  const auto with = [&]<typename Worker>(std::type_identity<Worker>) {
-    compute<Worker, T, C>(call, dense.const_data_ptr<T>(), dense.stride(0), dense.stride(1),
-                          Cache<const C>::of(key_cache), Cache<const C>::of(value_cache), results);
-  };
-  if constexpr (std::is_same_v<T, Half>)
-    if (attention::has_tiles()) return with(std::type_identity<TileWorker<C>>());
-  with(std::type_identity<WideWorker<T, C>>());
+  compute<T, C>(call, dense.const_data_ptr<T>(), dense.stride(0), dense.stride(1),
+                Cache<const C>::of(key_cache), Cache<const C>::of(value_cache), results);
 }
 
 void paged_attention(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
