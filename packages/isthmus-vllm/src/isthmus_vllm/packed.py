@@ -15,8 +15,8 @@ _scope = Scope("vllm")
 class ChipLinearMethod(UnquantizedLinearMethod):
     """vLLM's method of layers without quantization, which packs a weight after it was loaded.
 
-    The packed weight replaces the weight, as in vLLM's own method for CPUs: nothing can change one that is not used. Loading
-    weights again packs them again. ``--additional-config '{"pack_weights": false}'`` switches it off.
+    The packed weight replaces the weight, as in vLLM's own method for CPUs: nothing can change one that is not used.
+    Loading weights again packs them again. ``--additional-config '{"pack_weights": false}'`` switches it off.
     """
 
     def __init__(self) -> None:

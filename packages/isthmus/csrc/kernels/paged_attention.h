@@ -375,8 +375,8 @@ class Parts {
 
 // out = softmax(scores) @ values for every query of every sequence.
 template <typename Worker, typename T, typename C>
-void compute_by(const Call<kernels::Wide<T>>& call, const T* query, int64_t token, int64_t head,
-                Cache<const C> keys, Cache<const C> values, const Results<T>& results) {
+void compute(const Call<kernels::Wide<T>>& call, const T* query, int64_t token, int64_t head,
+             Cache<const C> keys, Cache<const C> values, const Results<T>& results) {
   using W = kernels::Wide<T>;
   struct State {
     Worker worker;
