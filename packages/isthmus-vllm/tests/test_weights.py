@@ -14,6 +14,8 @@ from tools.vllm.models import CONFIGURATIONS, make_one
 
 TOKENS = 16
 PROMPTS = random_prompts([7, 16, 33, 1])
+UNPACKED = {"additional_config": {"pack_weights": False}}
+GRAPHS = {"enforce_eager": False}
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +26,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("options", [{}, GRAPHS | UNPACKED], ids=["packed", "graphs"])
 def test_weights_from_a_state_and_from_a_folder(
-    engine: Callable[..., Any], models: Path, trained: Path
+    options: dict[str, Any], engine: Callable[..., Any], models: Path, trained: Path
 ) -> None:
-    made = engine("llama", seed=1)
+    made = engine("llama", seed=1, **options)
     first = transformers_greedy(models / "llama", PROMPTS, TOKENS)
     second = transformers_greedy(trained, PROMPTS, TOKENS)
     assert first != second
@@ -39,10 +42,27 @@ def test_weights_from_a_state_and_from_a_folder(
     made.collective_rpc("reload_weights", kwargs={"weights_path": str(models / "llama")})
     made.reset_prefix_cache()
     assert greedy(made, PROMPTS, TOKENS) == first
-    # As trainers do: one tensor after another, straight into the model.
-    made.collective_rpc(lambda worker: worker.get_model().load_weights(state.items()) and None)
+
+
+def test_weights_loaded_into_the_model_as_trainers_do(
+    engine: Callable[..., Any], models: Path, trained: Path
+) -> None:
+    made = engine("llama", seed=1, **UNPACKED)
+    assert greedy(made, PROMPTS, TOKENS) == transformers_greedy(models / "llama", PROMPTS, TOKENS)
+    for each in transformers_model(trained).state_dict().items():
+        made.collective_rpc(_load, args=(each,))
     made.reset_prefix_cache()
-    assert greedy(made, PROMPTS, TOKENS) == second
+    assert greedy(made, PROMPTS, TOKENS) == transformers_greedy(trained, PROMPTS, TOKENS)
+
+
+def test_packed_weights_in_graphs_are_not_loaded_again(engine: Callable[..., Any]) -> None:
+    made = engine("llama", seed=1, **GRAPHS)
+    with pytest.raises(RuntimeError, match="isthmus: graphs keep the packed weights"):
+        made.collective_rpc("reload_weights")
+
+
+def _load(worker: Any, weight: tuple[str, torch.Tensor]) -> None:
+    worker.get_model().load_weights([weight])
 
 
 @pytest.mark.parametrize("level", [1, 2])
