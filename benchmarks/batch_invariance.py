@@ -84,7 +84,12 @@ def main() -> None:
     print_table(rows)
     worst = max(row["ratio"] for row in rows)
     print(f"invariant / ordinary: at most {worst:.2f}x (goal at most {GOAL}x)")
-    save("batch_invariance", rows, unfair=UNFAIR, settings={"batch": BATCH, "tokens": TOKENS, "rounds": options.rounds})
+    save(
+        "batch_invariance",
+        rows,
+        unfair=UNFAIR,
+        settings={"batch": BATCH, "tokens": TOKENS, "rounds": options.rounds},
+    )
 
 
 if __name__ == "__main__":

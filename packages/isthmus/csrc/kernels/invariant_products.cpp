@@ -150,7 +150,7 @@ Tensor invariant_products(const Tensor& given_a, const Tensor& given_b, const Op
   if (out.numel() == 0) return out;
   const bool adds = added.has_value() && beta != 0;
   const Result result{out, adds ? added->expand(out.sizes()) : Tensor(), alpha, beta};
-  if (a.scalar_type() == at::kBFloat16 && attention::has_tiles()) {
+  if (a.scalar_type() == at::kBFloat16 && a.size(2) > 0 && attention::has_tiles()) {
     multiply_in_tiles(a, b, result);
     return out;
   }
