@@ -43,8 +43,9 @@ def calls(model: Any) -> dict[str, Callable[[], object]]:
     cache = model(tokens, use_cache=True).past_key_values
 
     def decode() -> object:
-        cache.crop(TOKENS)
-        return model(tokens[:, :1], past_key_values=cache, use_cache=True).logits
+        logits = model(tokens[:, :1], past_key_values=cache, use_cache=True).logits
+        cache.crop(-1)
+        return logits
 
     return {"forward": lambda: model(tokens, use_cache=False).logits, "decode": decode}
 
