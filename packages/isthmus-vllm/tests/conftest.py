@@ -21,7 +21,11 @@ os.environ.setdefault("ISTHMUS_STRICT", "1")
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Collect the tests of engines only where vLLM is installed: in the environment of ``make vllm``."""
-    if collection_path.name.startswith("test_") and collection_path.name not in _ALONE and not find_spec("vllm"):
+    if (
+        collection_path.name.startswith("test_")
+        and collection_path.name not in _ALONE
+        and not find_spec("vllm")
+    ):
         return True
     return None
 
@@ -34,28 +38,34 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(Path(os.environ.get("VLLM_TEST_MODELS") or tmp_path_factory.mktemp("models")))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def engine(models: Path) -> Iterator[Callable[..., Any]]:
-    """Make engines in this process, one at a time; arguments are those of ``vllm.LLM``."""
+    """Make engines in this process, one at a time; arguments are those of ``vllm.LLM``.
+
+    A second request for the same model and arguments returns the engine that is there.
+    """
     from vllm import LLM
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
-    made: list[Any] = []
+    made: dict[str, Any] = {}
 
     def close() -> None:
         while made:
-            made.pop().llm_engine.engine_core.shutdown()
+            made.popitem()[1].llm_engine.engine_core.shutdown()
         gc.collect()
         cleanup_dist_env_and_memory()
 
     def make(model: str = "llama", **options: Any) -> Any:
-        close()
-        defaults = {
-            "dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 512,
-            "kv_cache_memory_bytes": 32 << 20, "disable_log_stats": False, "enforce_eager": True,
-        }  # fmt: skip
-        made.append(LLM(str(models / model) if (models / model).is_dir() else model, **defaults | options))
-        return made[-1]
+        key = repr((model, options, os.environ.get("VLLM_USE_V2_MODEL_RUNNER")))
+        if key not in made:
+            close()
+            defaults = {
+                "dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 512,
+                "kv_cache_memory_bytes": 32 << 20, "disable_log_stats": False, "enforce_eager": True,
+            }  # fmt: skip
+            path = models / model
+            made[key] = LLM(str(path) if path.is_dir() else model, **defaults | options)
+        return made[key]
 
     yield make
     close()

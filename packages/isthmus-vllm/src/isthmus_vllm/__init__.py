@@ -1,9 +1,8 @@
 """vLLM on any chip: its engine, model runner and sampler, unmodified, over the device of Isthmus.
 
-:mod:`~isthmus_vllm.platform` answers what vLLM asks about the device, :mod:`~isthmus_vllm.worker` is the process of one
-device, :mod:`~isthmus_vllm.attention` the attention backend, :mod:`~isthmus_vllm.layers` and
-:mod:`~isthmus_vllm.experts` use the operators of :mod:`isthmus.ops`. What differs between versions of vLLM stands in
-:mod:`~isthmus_vllm.versions`.
+:mod:`platform` answers what vLLM asks about the device, :mod:`worker` is the process of one device,
+:mod:`attention` the attention backend; :mod:`layers`, :mod:`experts` and :mod:`packed` use the operators of
+:mod:`isthmus.ops`. What differs between versions of vLLM stands in :mod:`versions`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def operators() -> None:
     from vllm.platforms import current_platform
 
     if type(current_platform).__module__ == "isthmus_vllm.platform":
-        from isthmus_vllm import experts, layers  # noqa: F401
+        from isthmus_vllm import experts, layers, packed  # noqa: F401
 
 
 def reason_against() -> str:
@@ -34,13 +33,13 @@ def reason_against() -> str:
         return "vLLM is not installed; see docs/guides/serving.md"
     if unsupported := versions.reason_against_installed():
         return unsupported
+    import torch
+
     import isthmus
 
     status = isthmus.status()
     if not status.registered:
         return f"the chip is not registered ({status.reason}); `isthmus doctor` says why"
-    import torch
-
     if not torch.accelerator.is_available():
         return f"driver {status.driver} has no device; `isthmus doctor` says why"
     return ""

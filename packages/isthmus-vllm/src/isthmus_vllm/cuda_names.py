@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
+
 from isthmus_common.patches import Scope
 
 _NAMES = (
-    "Stream", "Event", "current_stream", "default_stream", "stream", "graph", "graph_pool_handle",
+    "Stream", "Event", "current_stream", "default_stream", "graph", "graph_pool_handle",
     "is_current_stream_capturing", "synchronize", "OutOfMemoryError",
 )  # fmt: skip
 _scope = Scope("vllm")
@@ -26,15 +30,34 @@ def install() -> None:
         "vllm.v1.worker.gpu.buffer_utils.is_uva_available", lambda _: lambda: False,
         "vLLM takes views of host memory on CUDA and XPU only; it then copies",
     )  # fmt: skip
+    _scope.set(torch.cuda, "stream", _stream, "torch.cuda.stream", reason)
     # vLLM has replaced torch.cuda.set_stream by a function that calls this one.
     _scope.replace("vllm.utils.torch_utils.prev_set_stream", lambda _: module.set_stream, reason)
     _scope.replace(
         "vllm.v1.worker.gpu_worker.kernel_warmup", lambda _: lambda worker: None,
         "imports and tunes kernels of models that run on CUDA only",
     )  # fmt: skip
+    _scope.replace(
+        "vllm.model_executor.determinism.batch_invariant.init_batch_invariance", lambda _: lambda: None,
+        "replaces operators by Triton kernels for CUDA; the chip has a mode of its own",
+    )  # fmt: skip
     if not hasattr(torch.ops._C, "weak_ref_tensor"):
         _library.define("weak_ref_tensor(Tensor input) -> Tensor")
     _library.impl("weak_ref_tensor", weak_ref_tensor, "PrivateUse1")
+
+
+@contextmanager
+def _stream(stream: torch.Stream | None) -> Iterator[None]:
+    """Make a stream current by ``torch.cuda.set_stream``, from which vLLM knows the current stream."""
+    if stream is None:
+        yield
+        return
+    before = torch.cuda.current_stream()
+    torch.cuda.set_stream(stream)
+    try:
+        yield
+    finally:
+        torch.cuda.set_stream(before)
 
 
 def weak_ref_tensor(tensor: torch.Tensor) -> torch.Tensor:

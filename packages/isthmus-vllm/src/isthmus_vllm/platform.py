@@ -12,9 +12,12 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 # Fastest on a chip whose kernels start as quickly as a function call; 1 chooses the second runner.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+# Seconds for an engine to end after SIGTERM; where it is not set, a server kills its engine without waiting.
+os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "5")
 register_backend(AttentionBackendEnum.CUSTOM, "isthmus_vllm.attention.ChipAttentionBackend")
 
 
@@ -41,7 +44,9 @@ class ChipPlatform(Platform):
         """Accept every dtype; an operator without a kernel for it says so."""
 
     @classmethod
-    def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+    def get_attn_backend_cls(
+        cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None
+    ) -> str:
         """Return the class of the attention backend, which is the only one.
 
         Raises:
@@ -54,22 +59,18 @@ class ChipPlatform(Platform):
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> DeviceCapability | None:
-        """Return None: compute capabilities are CUDA's."""
         return None
 
     @classmethod
     def get_device_name(cls, device_id: int = 0) -> str:
-        """The name that the driver gives the device."""
         return str(torch.get_device_module().get_device_name(device_id))
 
     @classmethod
     def get_device_uuid(cls, device_id: int = 0) -> str:
-        """A name of the device that is unique on this machine."""
         return f"{cls.device_type}-{cls.visible_device_id_to_physical_device_id(device_id)}"
 
     @classmethod
     def get_device_total_memory(cls, device_id: int = 0) -> int:
-        """Capacity of the device in bytes."""
         return int(torch.accelerator.get_memory_info(device_id)[1])
 
     @classmethod
@@ -80,12 +81,10 @@ class ChipPlatform(Platform):
 
     @classmethod
     def set_device(cls, device: torch.device) -> None:
-        """Make a device current."""
         torch.accelerator.set_device_index(device)
 
     @classmethod
     def manual_seed_all(cls, seed: int) -> None:
-        """Seed the generators of all devices."""
         torch.get_device_module().manual_seed_all(seed)
 
     @classmethod
@@ -110,7 +109,7 @@ class ChipPlatform(Platform):
         """Choose the worker; refuse what the chip does not do.
 
         Raises:
-            ValueError: compilation of the model, or dual-batch overlap.
+            ValueError: compilation of the model, dual-batch overlap, or sleep mode with graphs.
         """
         from vllm.config import CompilationMode
 
@@ -122,34 +121,44 @@ class ChipPlatform(Platform):
             raise ValueError("isthmus: dual-batch overlap is not supported; leave out --enable-dbo")
         if compilation.mode != CompilationMode.NONE:
             raise ValueError(
-                f"isthmus: compilation mode {compilation.mode.name} is not supported: whole steps are captured in graphs "
-                "instead; leave out --compilation-config mode"
+                f"isthmus: compilation mode {compilation.mode.name} is not supported: graphs take "
+                "its place; leave out --compilation-config mode"
+            )
+        model = vllm_config.model_config
+        if model is not None and model.enable_sleep_mode and not model.enforce_eager:
+            raise ValueError(
+                "isthmus: sleep mode moves weights, whose addresses graphs keep; add --enforce-eager"
             )
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 
     @classmethod
+    def pre_register_and_update(cls, parser: FlexibleArgumentParser | None = None) -> None:
+        """Serve on loopback unless --host says otherwise; vLLM's own default is every address."""
+        if parser is not None:
+            parser.set_defaults(host="127.0.0.1")
+
+    def is_sleep_mode_available(self) -> bool:
+        """Weights and cache may be freed while the engine waits."""
+        return True
+
+    @classmethod
     def get_device_communicator_cls(cls) -> str:
-        """The class of the collectives."""
         return "isthmus_vllm.communicator.ChipCommunicator"
 
     @classmethod
     def get_static_graph_wrapper_cls(cls) -> str:
-        """vLLM's own wrapper of graphs, over the graphs of the chip."""
         return "vllm.compilation.cuda_graph.CUDAGraphWrapper"
 
     @classmethod
     def support_static_graph_mode(cls) -> bool:
-        """Steps may be captured in graphs."""
         return True
 
     @classmethod
     def support_hybrid_kv_cache(cls) -> bool:
-        """Layers may keep caches of different shapes."""
         return True
 
     @classmethod
     def is_pin_memory_available(cls) -> bool:
-        """Host memory may be pinned."""
         return True
 
     @classmethod

@@ -4,6 +4,8 @@
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
 
+#include "kernels/paged_choice.h"
+
 namespace isthmus::kernels::paged {
 namespace {
 
@@ -103,8 +105,8 @@ void run(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache
                            lse ? lse->mutable_data_ptr<W>() : nullptr,
                            lse ? lse->stride(0) : 0,
                            lse ? lse->stride(1) : 0};
-  compute<T, C>(call, dense.const_data_ptr<T>(), dense.stride(0), dense.stride(1),
-                Cache<const C>::of(key_cache), Cache<const C>::of(value_cache), results);
+  compute_fastest<T, C>(call, dense.const_data_ptr<T>(), dense.stride(0), dense.stride(1),
+                        Cache<const C>::of(key_cache), Cache<const C>::of(value_cache), results);
 }
 
 void paged_attention(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
