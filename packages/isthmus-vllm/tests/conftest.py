@@ -42,7 +42,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(models: Path) -> Iterator[Callable[..., Any]]:
     """Make engines in this process, one at a time; arguments are those of ``vllm.LLM``.
 
-    A second request for the same model and arguments returns the engine that is there.
+    A second request for the same model and arguments returns the existing engine.
     """
     from vllm import LLM
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory

@@ -87,6 +87,7 @@ def test_logit_bias_allowed_tokens_and_bad_words(
     banned = [word for word in words if len(made.get_tokenizer().encode(word)) == 1]
     assert banned
     ids = {made.get_tokenizer().encode(word)[0] for word in banned}
+    assert ids & {token for each in plain for token in each}
     found_tokens = tokens_of(sample(made, bad_words=banned))
     assert not ids & {token for each in found_tokens for token in each}
 
