@@ -143,8 +143,8 @@ void multiply_in_tiles(const Tensor& a, const Tensor& given_b, const Result& res
 
 }  // namespace
 
-Tensor invariant_products(const Tensor& given_a, const Tensor& given_b, const OptionalTensor& added, double beta,
-                    double alpha) {
+Tensor invariant_products(const Tensor& given_a, const Tensor& given_b, const OptionalTensor& added,
+                          double beta, double alpha) {
   const Tensor a = by_rows(given_a), b = by_rows(given_b.transpose(1, 2));
   const Tensor out = at::empty({a.size(0), a.size(1), b.size(1)}, a.options());
   if (out.numel() == 0) return out;
