@@ -144,6 +144,15 @@ class ChipPlatform(Platform):
         return True
 
     @classmethod
+    def register_triton_kernel_overrides(cls) -> None:
+        from vllm.triton_utils import HAS_TRITON
+
+        if not HAS_TRITON:
+            from isthmus_vllm import kernels
+
+            kernels.register()
+
+    @classmethod
     def get_device_communicator_cls(cls) -> str:
         return "isthmus_vllm.communicator.ChipCommunicator"
 
