@@ -169,3 +169,36 @@ def test_c_that_does_not_compile_is_kept(tmp_path):
             print(open(path).read(), "does not compile" in str(error))
     """
     assert output(code, TMPDIR=tmp_path, TRITON_CACHE_DIR=tmp_path) == "int launch( True"
+
+
+@triton.jit
+def asserting_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n)
+    tl.device_assert((value >= 0) & (value < n), "index in bounds")
+    tl.store(out + at, tl.load(x + value), mask=at < n)
+
+
+# Inductor's option: assertions alone, without checks of accesses.
+ASSERTIONS = {"debug": True, "sanitize_overflow": False}
+FAILED = r"asserting_kernel: device assertion failed: index in bounds\n  \S*test_driver.py:\d+\n  program \(3, 0, 0\)"
+
+
+@pytest.mark.parametrize("device", ("cpu", "chip"))
+def test_a_failed_assertion_is_an_error_of_the_launch_or_of_its_stream(device):
+    x = torch.arange(64, dtype=torch.int32, device=device)
+    out = torch.zeros_like(x)
+    asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
+    assert torch.equal(out, x)
+    x[50] = 1 << 30
+    if device == "cpu":
+        with pytest.raises(RuntimeError, match=FAILED):
+            asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
+    else:
+        asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
+        rows_kernel[(1,)](x, out, 1, 16)  # is not begun
+        with pytest.raises(RuntimeError, match=FAILED):
+            torch.chip.synchronize()
+    x[50] = 5
+    asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
+    assert out[50].item() == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -82,6 +83,10 @@ def _compile(text: str, options: list[str]) -> bytes:
             "-o", str(made), *_threads(), "-lm",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode and re.search("internal compiler error|unrecognizable insn", done.stderr):
+            # gcc 12 cannot encode a masked maximum of 64 bytes that its vectoriser makes
+            command.append("-fno-tree-vectorize")
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             kept = Path(tempfile.gettempdir(), f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.c")
             kept.write_text(text)

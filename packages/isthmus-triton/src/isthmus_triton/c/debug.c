@@ -53,7 +53,7 @@ static uint32_t workers, waiting, idle, started, in_order, count, factor, shift;
 static uint8_t* is_started;
 static int is_aborted;
 static const uint64_t* call;
-static void (*run_program)(const uint64_t*);
+static const char* (*run_program)(const uint64_t*);
 
 /* ---- Nodes */
 
@@ -384,9 +384,9 @@ static int prepare(void) {
 }
 /* Run a kernel. Returns the number of faults, of which there is one per kind and access.
    given: start, size and shift of each allocation. */
-int debug_run(void (*kernel)(const uint64_t*), const uint64_t* arguments, const uint64_t* given, uint32_t given_size,
-              const uint64_t* allowed_by_access, uint32_t accesses, int (*look_up_other)(uint64_t, uint64_t*),
-              uint64_t seed) {
+int debug_run(const char* (*kernel)(const uint64_t*), const uint64_t* arguments, const uint64_t* given,
+              uint32_t given_size, const uint64_t* allowed_by_access, uint32_t accesses,
+              int (*look_up_other)(uint64_t, uint64_t*), uint64_t seed) {
   pthread_mutex_lock(&mutex);
   if (!prepare()) {
     pthread_mutex_unlock(&mutex);

@@ -52,11 +52,11 @@ INLINED split_log split_logf(float x) {
   int32_t exponent = (int32_t)(bits >> 23) - 127;
   float m = as_float((bits & 0x7fffffu) | 0x3f800000u);
   int is_above = m > 1.41421356f;
-  float f = (is_above ? m * 0.5f : m) - 1.0f, s = f / (2.0f + f), w = s * s, half = 0.5f * f * f;
+  float f = (is_above ? m * 0.5f : m) - 1.0f, s = f / (2.0f + f), w = s * s, middle = 0.5f * f * f;
   float p = __builtin_fmaf(w, 0.24279078841f, 0.28571428438f);
   p = __builtin_fmaf(p, w, 0.39999999999f);
   p = __builtin_fmaf(p, w, 0.66666666666f);
-  return (split_log){(float)(exponent + is_above) - 23.0f * is_subnormal, f, half - s * __builtin_fmaf(p, w, half)};
+  return (split_log){(float)(exponent + is_above) - 23.0f * is_subnormal, f, middle - s * __builtin_fmaf(p, w, middle)};
 }
 INLINED float special_log(float x, float found) {
   found = x == 0.0f ? -INFINITY : found;
@@ -153,8 +153,8 @@ INLINED split_log_double split_log_of_double(double x) {
   double m = as_double((bits & 0xfffffffffffffu) | 0x3ff0000000000000u), above = m > 0x1.6a09e667f3bcdp+0 ? 1.0 : 0.0;
   /* The exponent becomes a double by its place in the last bits of 2**52. */
   double exponent = as_double((bits >> 52) | 0x4330000000000000u) - (0x1p52 + 1023.0);
-  double f = (above != 0.0 ? m * 0.5 : m) - 1.0, s = f / (2.0 + f), w = s * s, half = 0.5 * f * f;
-  double rest = half - s * __builtin_fma(polynomial(w, fit, 8), w, half);
+  double f = (above != 0.0 ? m * 0.5 : m) - 1.0, s = f / (2.0 + f), w = s * s, middle = 0.5 * f * f;
+  double rest = middle - s * __builtin_fma(polynomial(w, fit, 8), w, middle);
   return (split_log_double){exponent + above - 54.0 * is_subnormal, f, rest};
 }
 INLINED double special_log_of_double(double x, double found) {
