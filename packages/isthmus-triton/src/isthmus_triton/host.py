@@ -1,4 +1,4 @@
-"""The target of the host: C of gcc, in which threads of OpenMP, which PyTorch's kernels use too, take chunks of a grid."""
+"""The target of the host: C of gcc. Threads of OpenMP, whose pool is that of PyTorch, take chunks of a grid."""
 
 from __future__ import annotations
 

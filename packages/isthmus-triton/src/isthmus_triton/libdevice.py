@@ -8,10 +8,13 @@ from isthmus_triton.refusals import refuse
 
 # Functions by the names of the C library that are not the C library's here.
 _OWN = {
-    **{each: f"fast_{each}f" for each in ("exp", "exp2", "log", "log2", "tanh", "erf", "pow")},
+    **{each: f"fast_{each}f" for each in "exp exp2 log log2 tanh erf pow sin cos".split()},
     "powf": "fast_powf",
 }
-_OWN_OF_DOUBLE = {each: f"fast_{each}" for each in ("exp", "exp2", "log", "log2")}
+_OWN_OF_DOUBLE = {
+    **{each: f"fast_{each}" for each in "exp exp2 log log2 tanh erf pow".split()},
+    "powf": "fast_pow",
+}
 _CALLED = {"absf": "fabs", "fma": "__builtin_fma", "powf": "pow", "rsqrt": "inverse_sqrt"}
 KNOWN = frozenset(
     "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim "
