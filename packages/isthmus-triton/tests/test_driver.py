@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,6 +51,30 @@ def test_a_number_may_come_in_any_width():
     scale_kernel[(1,)](x, True, 8)
     scale_kernel[(1,)](x, 2**40, 8)
     assert x.tolist() == [3.0 * 2**40] * 8
+
+
+@triton.autotune([triton.Config({"STEP": 2**at}, num_warps=warps) for at in range(4) for warps in (1, 2)], ["n"])
+@triton.jit
+def tuned_kernel(x, n, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    for start in range(0, n, BLOCK * STEP):
+        for step in tl.static_range(STEP):
+            tl.store(x + start + step * BLOCK + at, tl.load(x + start + step * BLOCK + at) * 1.25)
+
+
+def test_configurations_are_compiled_ahead_by_threads(monkeypatch):
+    from isthmus_triton import build
+
+    texts = []
+    compile = build._compile
+    monkeypatch.setattr(build, "_compile", lambda text, options: texts.append(text) or compile(text, options))
+    with ThreadPoolExecutor(2) as threads, triton.AsyncCompileMode(threads):
+        tuned_kernel.warmup(torch.float32, 64, BLOCK=4, grid=(1,))
+    assert 0 < len(texts) == len(set(texts)) <= 4
+    monkeypatch.setattr(build, "_compile", None)
+    x = torch.ones(64)
+    tuned_kernel.fn[(1,)](x, 64, STEP=2, BLOCK=4, num_warps=2)
+    assert x.tolist() == [1.25] * 64
 
 
 @triton.jit

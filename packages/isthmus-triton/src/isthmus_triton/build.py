@@ -10,6 +10,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
+from collections import defaultdict
 from pathlib import Path
 
 from triton.runtime.cache import get_cache_manager
@@ -25,6 +27,7 @@ _FLAGS = (
 # The key covers the files as this process has imported them, because they may change later.
 _FILES = sorted([*_HEADERS.glob("*.[ch]"), *Path(__file__).parent.rglob("*.py")])
 _SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).digest()
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # by key of a library
 
 
 @functools.cache
@@ -66,12 +69,14 @@ def library(text: str, fuses: bool, wraps: bool = False) -> bytes:
     """
     key = hashlib.sha256(f"{fingerprint()} {fuses} {wraps} {text}".encode()).hexdigest()
     cache = get_cache_manager(key)
-    known = cache.get_file("kernel.so")
-    if known is not None:
-        return Path(known).read_bytes()
-    made = _compile(text, [f"-ffp-contract={'fast' if fuses else 'off'}", *(["-fwrapv"] if wraps else [])])
-    cache.put(made, "kernel.so")
-    return made
+    with _locks[key]:  # threads that compile configurations ahead may print the same C
+        known = cache.get_file("kernel.so")
+        if known is not None:
+            return Path(known).read_bytes()
+        options = [f"-ffp-contract={'fast' if fuses else 'off'}", *(["-fwrapv"] if wraps else [])]
+        made = _compile(text, options)
+        cache.put(made, "kernel.so")
+        return made
 
 
 def _compile(text: str, options: list[str]) -> bytes:
