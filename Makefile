@@ -25,6 +25,8 @@
 #   make triton-tests MIRRORS=path  Triton's own tests of its language on tensors of the CPU, into docs/results/ (an hour)
 #   make frameworks MIRRORS=path  frameworks' examples and popular programs, unmodified, into docs/results/ (an hour)
 #   make triton-libraries MIRRORS=path  tests of libraries of Triton kernels, unmodified, into docs/results/ (hours)
+#   make vllm [VLLM=0.32.0]  vLLM without compiled kernels in build/vllm-VERSION, and a prompt served on the chip (minutes)
+#   make vllm-tests [VLLM=0.32.0]  serving in every way on tiny models, and vLLM's own tests, into docs/results/ (an hour)
 #   make cuda-names   CUDA's names in the newest releases of libraries, and what is answered, into docs/results/ (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
 #   make ascend-core  the tests of device, dispatch, frameworks and parallelisms on the ascend driver (minutes)
@@ -49,7 +51,7 @@
 #   make clean        remove the build (not the environments)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo accumulation megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo frameworks triton-libraries cuda-names pytorch-tests triton-tests ascend ascend-core async-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate silent-errors accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo accumulation megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo frameworks triton-libraries vllm vllm-tests cuda-names pytorch-tests triton-tests ascend ascend-core async-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate silent-errors accuracy-faults fuzz sanitize dependencies matrix torch-next site site-check wheel release clean
 
 # Each version of PyTorch has an environment of its own; what is compiled for one lies beside what is for the others.
 DEFAULT_TORCH := 2.13.0
@@ -296,6 +298,22 @@ build/triton-libraries/packages:
 
 triton-libraries: setup build/triton-libraries/packages
 	@$(BIN)/python -m tools.triton_libraries $(MIRRORS)
+
+# Requires other versions than those of constraints.txt.
+VLLM := 0.33.0
+build/vllm-$(VLLM)/complete: $(STAMPS)/install $(STAMPS)/build
+	@$(BIN)/python -m tools.vllm.environment $(VLLM)
+
+build/vllm/models/llama: build/vllm-$(VLLM)/complete
+	@echo "make: making a tiny model"
+	@build/vllm-$(VLLM)/bin/python -m tools.vllm.models build/vllm/models llama
+
+vllm: build build/vllm-$(VLLM)/complete build/vllm/models/llama
+	@build/vllm-$(VLLM)/bin/isthmus vllm check
+	@VLLM_LOGGING_LEVEL=WARNING build/vllm-$(VLLM)/bin/python examples/serve.py build/vllm/models/llama "the quick brown fox"
+
+vllm-tests: vllm
+	@build/vllm-$(VLLM)/bin/python -m tools.vllm $(VLLM)
 
 cuda-names: setup
 	@$(BIN)/python -m tools.cuda_names

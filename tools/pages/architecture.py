@@ -71,6 +71,7 @@ PACKAGES = {
     "isthmus-formats": ("data, checkpoints", "数据集与权重"),
     "isthmus-migrate": ("moving a project's source", "项目源码迁移"),
     "isthmus-triton": ("Triton kernels as C", "将 Triton 内核编译为 C"),
+    "isthmus-vllm": ("serving: a plugin of vLLM", "推理服务：vLLM 插件"),
 }
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "Run": {
         "run": ("isthmus", "Run a CUDA script, a module or a launcher on the available accelerator."),
         "infer": ("isthmus", "Run an exported model (.pt2 or .onnx) and measure it."),
+        "vllm": ("isthmus-vllm", "Say whether vLLM serves models on the chip, and why not."),
         "ascend": ("isthmus-ascend", "Run programs for Ascend NPUs on a machine without one."),
     },
     "Move a project": {

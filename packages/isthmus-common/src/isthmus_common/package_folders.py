@@ -14,6 +14,7 @@ PACKAGES = (
     "isthmus_formats",
     "isthmus_migrate",
     "isthmus_triton",
+    "isthmus_vllm",
 )
 
 

@@ -293,8 +293,8 @@ def test_invalid_calls_are_refused():
         with pytest.raises(ValueError, match=message):
             call()
     cu = torch.tensor([0, 4])
-    with pytest.raises(NotImplementedError, match="block_table"):
-        ops.flash_attn_varlen_func(q[0], k[0], v[0], cu, cu, 4, 4, block_table=cu)
+    with pytest.raises(ValueError, match="it must be 0 with block_table"):
+        ops.flash_attn_varlen_func(q[0], k, v, cu, cu, 4, 4, dropout_p=0.1, block_table=cu)
 
 
 @on_each_device

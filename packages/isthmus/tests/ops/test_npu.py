@@ -67,10 +67,48 @@ def npu_fusion_attention(
     return out, top.expand(*top.shape[:-1], 8), total.expand(*total.shape[:-1], 8), None, 0, 0, 0
 
 
+def npu_fused_infer_attention_score(
+    query: Any, key: Any, value: Any, *, atten_mask: Any, actual_seq_lengths: Any, actual_seq_lengths_kv: Any,
+    block_table: Any, num_heads: int, num_key_value_heads: int, scale: float, input_layout: str, block_size: int,
+    sparse_mode: int, pre_tokens: int, next_tokens: int,
+) -> Any:  # fmt: skip
+    assert (input_layout, num_heads) == ("TND", query.shape[1]) and actual_seq_lengths[-1] == query.shape[0]
+    assert key.shape[1:] == (block_size, num_key_value_heads * query.shape[2])
+    assert sparse_mode in (0, 3, 4) and (atten_mask is None) == (sparse_mode == 0)
+    if atten_mask is not None:  # the compressed form
+        assert torch.equal(atten_mask, torch.ones(2048, 2048, dtype=torch.bool).triu(1))
+    outs, begin = [], 0
+    for end, length, row in zip(actual_seq_lengths, actual_seq_lengths_kv, block_table, strict=True):
+        rows = row[: -(-length // block_size)].long()
+        k, v = (
+            each[rows].flatten(0, 1)[:length].unflatten(-1, (num_key_value_heads, -1))
+            for each in (key, value)
+        )
+        distance = torch.arange(length - (end - begin), length)[:, None] - torch.arange(length)
+        hidden = {
+            0: distance < -length,
+            3: distance < 0,
+            4: (distance < -next_tokens) | (distance > pre_tokens),
+        }
+        made = npu_fusion_attention(
+            query[None, begin:end], k[None], v[None], num_heads, "BSND", atten_mask=hidden[sparse_mode], scale=scale
+        )  # fmt: skip
+        outs.append(made[0][0])
+        begin = end
+    return torch.cat(outs), torch.zeros(1)
+
+
 @pytest.fixture(autouse=True)
 def plugin(monkeypatch):
     """The stand-in under the plugin's name."""
-    functions = (npu_rms_norm, npu_add_rms_norm, npu_swiglu, npu_rotary_mul, npu_fusion_attention)
+    functions = (
+        npu_rms_norm,
+        npu_add_rms_norm,
+        npu_swiglu,
+        npu_rotary_mul,
+        npu_fusion_attention,
+        npu_fused_infer_attention_score,
+    )
     module = SimpleNamespace(**{each.__name__: each for each in functions})
     monkeypatch.setitem(sys.modules, "torch_npu", module)
     npu._plugin.cache_clear()
@@ -83,6 +121,18 @@ def rest(**changes: Any) -> tuple[Any, ...]:
     names = "bias mask slopes cu_q cu_k rng longest_q longest_k scale left right top_left softcap dropout_p"
     defaults = dict.fromkeys(names.split()) | {"longest_q": 5, "longest_k": 7, "scale": 0.25}
     return tuple((defaults | {"top_left": False, "softcap": 0.0, "dropout_p": 0.0} | changes).values())
+
+
+def paged(ends=(0, 1, 4, 6), lengths=(130, 3, 40), block=128, dtype=BF16, **changes: Any) -> tuple[Any, ...]:
+    """The arguments of paged_attention: decode, a prompt and a later chunk, and a token of padding."""
+    cache = [tokens(5, block, 2, size, dtype=dtype) for size in (16, changes.pop("value_size", 16))]
+    table = torch.tensor([[3, 1], [0, 9], [4, 9]], dtype=torch.int32)
+    out = tokens(7, 4, cache[1].shape[-1], dtype=dtype)
+    numbers = [torch.tensor(each, dtype=torch.int32) for each in (ends, lengths)]
+    names = "slopes sinks key_scale value_scale out lse longest_q longest_k scale left right softcap"
+    defaults = dict.fromkeys(names.split()) | {"out": out, "longest_q": 3, "longest_k": 130, "scale": 0.25}
+    others = defaults | {"right": 0, "softcap": 0.0} | changes
+    return (tokens(7, 4, 16, dtype=dtype), *cache, table, *numbers, *others.values())
 
 
 def tokens(*shape: int, dtype: Any = BF16) -> torch.Tensor:
@@ -121,8 +171,29 @@ def test_calls_are_as_documented_and_results_as_the_composites(case):
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [{}, {"left": 5}, {"right": None}, {"ends": (0, 1, 1, 6)}, {"ends": (0, 1, 6, 6), "longest_q": 5}],
+    ids=["causal", "window", "all keys", "no query", "more queries than keys"],
+)
+def test_paged_attention_is_as_the_composite(changes):
+    given, expected = paged(**changes), paged(**changes)
+    call, refuses = npu._SERVED["paged_attention"]
+    assert refuses(*given) == ""
+    call(*given)
+    operators()["paged_attention"].composite(*expected)
+    torch.testing.assert_close(given[10], expected[10], rtol=2e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
     ("name", "arguments", "reason"),
     [
+        ("paged_attention", paged(dtype=torch.float32), "no kernel for queries of torch.float32"),
+        ("paged_attention", paged(softcap=2.0), "no ALiBi"),
+        ("paged_attention", paged(lse=torch.zeros(4, 7)), "log-sum-exp"),
+        ("paged_attention", paged(right=1), "no window"),
+        ("paged_attention", paged(left=1, right=None), "no window"),
+        ("paged_attention", paged(block=16), "blocks of 16 tokens"),
+        ("paged_attention", paged(value_size=8), "head sizes 16 and 8"),
         ("rms_norm", (tokens(3, 8), None, 1e-5), "needs a weight"),
         ("rms_norm", (tokens(3, 8), torch.ones(8), 1e-5), "needs a weight of torch.bfloat16"),
         ("rms_norm", (tokens(3, 8).double(), torch.ones(8).double(), 1e-5), "no kernel for torch.float64"),

@@ -1,10 +1,12 @@
 """``isthmus doctor``: check the environment and the chip, with a remedy for each problem.
 
-Each subject has one file. Libraries, including PyTorch, are imported only in child processes
-(:mod:`isthmus_common.children`), so that a broken library or a crashing driver does not break the report.
+Each subject has one file; packages above add theirs as entry points of the group ``isthmus.checks``. Libraries,
+including PyTorch, are imported only in child processes (:mod:`isthmus_common.children`), so that a broken library or a
+crashing driver does not break the report.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 from isthmus_common.finding import Check, Finding, State, run_check
@@ -61,4 +63,5 @@ def _checks() -> dict[str, Check]:
         "imports": imports.with_torch if torch else imports.without_torch,
         **({"plugins": plugins.examine} if torch else {}),
         "chip": chip.with_torch if torch else chip.without_torch,
+        **{point.name: point.load() for point in entry_points(group="isthmus.checks")},
     }

@@ -43,6 +43,7 @@ from isthmus.ops.moe import grouped_matmul, permute, permute_by_experts, unpermu
 from isthmus.ops.norm import RMSNorm, add_rms_norm, rms_norm
 from isthmus.ops.optimizer import AdamW, adamw_
 from isthmus.ops.padding import index_first_axis, index_put_first_axis, pad_input, unpad_input
+from isthmus.ops.paged_attention import cache_write, paged_attention
 from isthmus.ops.patching import patch
 from isthmus.ops.rotary import rotary, rotary_qk
 from isthmus.ops.rotary_embedding import (
@@ -73,6 +74,7 @@ __all__ = [
     "FlashCrossAttention", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func",
     "FlashSelfAttention", "flash_attention", "fusion_attention",
+    "cache_write", "paged_attention",
     "clip_grad_norm_", "grad_norm", "grad_norms",
     "AdamW", "adamw_",
     "grouped_matmul", "permute", "permute_by_experts", "unpermute",

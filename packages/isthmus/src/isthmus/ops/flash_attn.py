@@ -12,6 +12,8 @@ from torch import nn
 
 from isthmus.ops import philox
 from isthmus.ops.attention import attend, weights
+from isthmus.ops.paged_attention import attend_paged
+from isthmus.ops.registration import compute_dtype
 
 _Window = tuple[int, int]
 _Out = torch.Tensor | tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -159,16 +161,26 @@ def flash_attn_varlen_func(
         deterministic: ignored.
         return_attn_probs: return ``(out, softmax_lse, S_dmask)``, the latter
             [sequences, heads, max_seqlen_q, max_seqlen_k].
-        block_table: of a paged key cache; not supported.
+        block_table: int32 [sequences, maximum blocks], the blocks of each sequence in k and v, which are then caches
+            [blocks, block size, key heads, features]: :func:`isthmus.ops.paged_attention`, without gradients and
+            without S_dmask.
 
     Raises:
-        NotImplementedError: ``block_table`` is given.
         ValueError: as :func:`flash_attn_func`, or lengths that do not match the tensors.
     """
     if block_table is not None:
-        raise NotImplementedError(
-            "flash_attn_varlen_func: block_table (a paged key cache) is not supported; pass packed k and v"
-        )
+        if dropout_p:
+            raise ValueError(
+                f"flash_attn_varlen_func: dropout_p is {dropout_p}; it must be 0 with block_table"
+            )
+        left, right = (None if side < 0 else side for side in window_size)
+        lse = q.new_empty(q.shape[1::-1], dtype=compute_dtype(q)) if return_attn_probs else None
+        out = attend_paged(
+            q, k, v, block_table, cu_seqlens_q.to(torch.int32), cu_seqlens_k.diff().to(torch.int32), max_seqlen_q,
+            max_seqlen_k, scale=softmax_scale, left=left, right=0 if causal else right, softcap=softcap,
+            alibi_slopes=alibi_slopes, out=q.new_empty(*q.shape[:-1], v.shape[-1]), lse=lse,
+        )  # fmt: skip
+        return out if lse is None else (out, lse, q.new_empty(0))
     options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     return _attend(q, k, v, *options, (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k))
 

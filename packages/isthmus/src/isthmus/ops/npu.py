@@ -3,7 +3,8 @@
 The calls follow the plugin's documentation. They were tested against a mock with those signatures, not on an NPU.
 Operators whose documented behaviour differs or is missing use another implementation: npu_scaled_masked_softmax fills
 with -10000, so a fully masked row is uniform instead of 0; npu_apply_adam_w takes one parameter and its powers of
-beta; gradients of norms and SwiGLU come from the composite.
+beta; the writes into a paged cache say nothing of negative slots; gradients of norms and SwiGLU come from the
+composite.
 """
 
 from collections.abc import Callable
@@ -20,6 +21,11 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _HALVES = (torch.bfloat16, torch.float16)
 _WIDEST_HEAD = 768  # head size limit of npu_fusion_attention in older releases
 _WIDEST_ROTARY = 896  # head size limit of npu_rotary_mul, exclusive
+_WIDEST_PAGED_HEAD, _PAGE = (
+    512,
+    128,
+)  # head size, and the unit of block sizes, of npu_fused_infer_attention_score
+_TRIANGLE = 2048  # rows and columns of its mask
 _Tensors = tuple[torch.Tensor, ...]
 
 
@@ -157,12 +163,83 @@ def refuses_attention(
     return ""
 
 
+@cache
+def _triangle(device: torch.device) -> torch.Tensor:
+    """The mask that npu_fused_infer_attention_score expects for every causal call and window."""
+    return torch.ones(_TRIANGLE, _TRIANGLE, dtype=torch.bool, device=device).triu(1)
+
+
+def paged_attention(
+    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, table: torch.Tensor,
+    ends: torch.Tensor, lengths: torch.Tensor, slopes: Any, sinks: Any, key_scale: Any, value_scale: Any,
+    out: torch.Tensor, lse: Any, longest_q: int, longest_k: int, scale: float, left: int | None,
+    right: int | None, softcap: float,
+) -> None:  # fmt: skip
+    """``isthmus::paged_attention`` by npu_fused_infer_attention_score."""
+    queries, keys = ends.tolist()[1:], lengths.tolist()
+    counts = [end - begin for begin, end in zip([0, *queries], queries, strict=False)]
+    if any(not 0 < n <= k for n, k in zip(counts, keys, strict=True)):  # undocumented
+        operators()["paged_attention"].composite(
+            query, key_cache, value_cache, table, ends, lengths, slopes, sinks, key_scale, value_scale, out, lse,
+            longest_q, longest_k, scale, left, right, softcap,
+        )  # fmt: skip
+        return
+    made = _plugin().npu_fused_infer_attention_score(
+        query[: queries[-1]].contiguous(),
+        key_cache.flatten(2),
+        value_cache.flatten(2),
+        atten_mask=None if right is None else _triangle(query.device),
+        actual_seq_lengths=queries,
+        actual_seq_lengths_kv=keys,
+        block_table=table.contiguous(),
+        num_heads=query.shape[1],
+        num_key_value_heads=key_cache.shape[2],
+        scale=scale,
+        input_layout="TND",
+        block_size=key_cache.shape[1],
+        sparse_mode=0 if right is None else 3 if left is None else 4,
+        pre_tokens=2**31 - 1 if left is None else left,
+        next_tokens=2**31 - 1 if right is None else 0,
+    )
+    out[: queries[-1]] = made[0]
+
+
+def refuses_paged_attention(
+    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, table: torch.Tensor,
+    ends: torch.Tensor, lengths: torch.Tensor, slopes: Any, sinks: Any, key_scale: Any, value_scale: Any,
+    out: torch.Tensor, lse: Any, longest_q: int, longest_k: int, scale: float, left: int | None,
+    right: int | None, softcap: float,
+) -> str:  # fmt: skip
+    """Refuse features that npu_fused_infer_attention_score lacks or does not document."""
+    if query.dtype not in _HALVES or key_cache.dtype != query.dtype:
+        return f"no kernel for queries of {query.dtype} over a cache of {key_cache.dtype}"
+    if any(each is not None for each in (slopes, sinks, key_scale, value_scale, lse)) or softcap:
+        return "no ALiBi, sinks, scales, log-sum-exp or softcap"
+    if right not in (None, 0) or (right is None and left is not None):
+        return "no window that ends after a query's position or has no end"
+    if not (key_cache.is_contiguous() and value_cache.is_contiguous()):
+        return "no kernel for a cache that is a view with gaps"
+    if not query.numel() or not lengths.numel():
+        return "no tokens"
+    if query.shape[-1] != value_cache.shape[-1] or query.shape[-1] > _WIDEST_PAGED_HEAD:
+        return (
+            f"head sizes {query.shape[-1]} and {value_cache.shape[-1]}; one size up to {_WIDEST_PAGED_HEAD} is "
+            "supported"
+        )
+    if key_cache.shape[1] % _PAGE or key_cache.shape[1] > 4 * _PAGE:
+        return (
+            f"blocks of {key_cache.shape[1]} tokens; {_PAGE} to {4 * _PAGE} in steps of {_PAGE} are supported"
+        )
+    return ""
+
+
 _SERVED: dict[str, tuple[Callable[..., Any], Callable[..., str]]] = {
     "rms_norm": (rms_norm, refuses_rms_norm),
     "add_rms_norm": (add_rms_norm, refuses_add_rms_norm),
     "swiglu": (swiglu, refuses_swiglu),
     "rotary": (rotary, refuses_rotary),
     "attention": (attention, refuses_attention),
+    "paged_attention": (paged_attention, refuses_paged_attention),
 }
 
 

@@ -42,6 +42,7 @@ FAMILIES = (
     "llm_rotary",
     "llm_unpad",
     "llm_attention",
+    "llm_paged_attention",
     "llm_optimizer",
     "llm_softmax",
     "llm_loss",

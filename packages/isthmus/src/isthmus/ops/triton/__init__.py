@@ -23,6 +23,7 @@ _FAMILIES = {
     "activation": ("swiglu", "swiglu_backward"),
     "rotary": ("rotary", "rotary_"),
     "attention": ("attention", "attention_backward"),
+    "paged_attention": ("paged_attention", "cache_write"),
     "optimizer": ("adamw_",),
     "softmax": ("scaled_masked_softmax", "scaled_masked_softmax_backward"),
     "cross_entropy": ("cross_entropy", "cross_entropy_backward", "cross_entropy_backward_"),

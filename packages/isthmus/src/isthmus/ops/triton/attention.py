@@ -15,11 +15,11 @@ from isthmus.ops.triton.attention_backward import backward_keys, backward_querie
 from isthmus.ops.triton.attention_forward import forward
 from isthmus.ops.triton.launch import cdiv, launch, power_of_2
 
-_WIDEST_HEAD = 256
+WIDEST_HEAD = 256
 _FAR = 2**30  # beyond any length; the sum of two fits in int32
 
 # Dtypes of the tile products. The interpreter uses NumPy, which has no bfloat16, so it computes in float32.
-_OPERANDS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 class _Tiles(NamedTuple):
@@ -66,7 +66,7 @@ def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Res
         "FACTOR": 1 / max(share, 2.0**-32),
         "TOP_LEFT": rest.top_left,
         "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
-        "DOT": _OPERANDS[torch.float32 if is_interpreted() else query.dtype],
+        "DOT": DTYPES[torch.float32 if is_interpreted() else query.dtype],
         "WIDTH": widths[0],
         "VALUE_WIDTH": widths[1],
     }
@@ -75,7 +75,7 @@ def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Res
         tuple((0,) if each is None else each.stride() for each in spread),
         (query.shape[-3], key.shape[-3], heads, heads // key.shape[-2]),
         batch,
-        (_side(rest.left), _side(rest.right)),
+        (side(rest.left), side(rest.right)),
         named,
         _weight(query, value, rest),
     )
@@ -91,7 +91,8 @@ def _weight(query: torch.Tensor, value: torch.Tensor, rest: Rest) -> int:
     return max(_widths(query, value)) * size * (1 + crowded)
 
 
-def _side(length: int | None) -> int | None:
+def side(length: int | None) -> int | None:
+    """A side of a window as the kernels take it, in int32."""
     return None if length is None else max(-_FAR, min(length, _FAR))
 
 
@@ -184,11 +185,11 @@ def refuses_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
 
     A mask with dropout is refused where the tiles are the smallest: Triton 3.6 computes wrong results.
     """
-    if query.dtype not in _OPERANDS:
+    if query.dtype not in DTYPES:
         return f"no kernel for {query.dtype}"
     size = max(query.shape[-1], value.shape[-1])
-    if size > _WIDEST_HEAD:
-        return f"head size {size} exceeds the kernel's limit of {_WIDEST_HEAD}"
+    if size > WIDEST_HEAD:
+        return f"head size {size} exceeds the kernel's limit of {WIDEST_HEAD}"
     rest = Rest(*others)
     if rest.mask is not None and rest.dropout_p and _weight(query, value, rest) > max(_FORWARD):
         return f"the kernel for {query.dtype} and head size {size} does not support a mask with dropout"

@@ -5,8 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset.operator import Tolerance, accumulated
 from isthmus.opset.sampling import Array, Maker
 
+TOLERANCE = {
+    "": accumulated(32, "two products and an exponential within 20 roundings"),
+    # A half's weights are rounded to it for the second product: 2 ** 14 roundings of float32 are one of bfloat16.
+    "bfloat16": Tolerance(0.51, 2.0**15, "the weights are rounded to bfloat16 before the products"),
+    "float16": Tolerance(0.51, 2.0**12, "the weights are rounded to float16 before the products"),
+}
 Call = tuple[str, dict[str, Any]]
 _NONE: dict[str, Any] = {
     "bias": None, "mask": None, "alibi_slopes": None, "cu_seqlens_q": None, "cu_seqlens_k": None, "rng": None,

@@ -5,17 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.families._attention_calls import calls, without_numbers
+from isthmus.opset.families._attention_calls import TOLERANCE, calls, without_numbers
 from isthmus.opset.families._common import size_of
-from isthmus.opset.operator import Operator, Tolerance, accumulated, extension
+from isthmus.opset.operator import Operator, extension
 from isthmus.opset.sampling import Array, Case, Maker
-
-_TOLERANCE = {
-    "": accumulated(32, "two products and an exponential within 20 roundings"),
-    # A half's weights are rounded to it for the second product: 2 ** 14 roundings of float32 are one of bfloat16.
-    "bfloat16": Tolerance(0.51, 2.0**15, "the weights are rounded to bfloat16 before the products"),
-    "float16": Tolerance(0.51, 2.0**12, "the weights are rounded to float16 before the products"),
-}
 
 
 def _forwards(m: Maker) -> Iterator[Case]:
@@ -199,13 +192,13 @@ _LSE = (
 OPERATORS: list[Operator] = [
     extension(f"attention(Tensor query, Tensor key, Tensor value, {_REST}) -> (Tensor out, Tensor lse)",
               f"((*query.shape[:-1], value.shape[-1]), {_LSE})", "(query.dtype, accumulator(query))",
-              _forwards, _TOLERANCE, differentiable="query key value bias", reference=_FORWARD,
+              _forwards, TOLERANCE, differentiable="query key value bias", reference=_FORWARD,
               magnitude=size_of(_FORWARD), special=()),
     extension(f"attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
               f"{_REST}, bool wants_bias) "
               "-> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor? grad_bias)",
               "(query.shape, key.shape, value.shape, bias.shape if wants_bias and bias is not None else None)",
               "(query.dtype, query.dtype, query.dtype, bias.dtype if wants_bias and bias is not None else None)",
-              _backwards, _TOLERANCE, reference=_BACKWARD, magnitude=size_of(_BACKWARD), special=(),
+              _backwards, TOLERANCE, reference=_BACKWARD, magnitude=size_of(_BACKWARD), special=(),
               paired=True),
 ]  # fmt: skip

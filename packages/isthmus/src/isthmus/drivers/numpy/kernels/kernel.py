@@ -77,12 +77,12 @@ def operator(
     return register
 
 
-def _add(names: Sequence[str], kernel: Function) -> None:
-    """Register a kernel, behind a check of arguments for which no result is right."""
+def _add(names: Sequence[str], kernel: Function, more: tuple[str, ...] = ()) -> None:
+    """Register a kernel, behind a check of arguments for which no result is right; ``more`` dtypes than ALL."""
     for name in names:
         checks = name in INDICES or name in ONE_DTYPE
         checked = _checking(name, kernel) if checks else kernel
-        library.operator(name, dtypes=ALL, strided=True, in_place=True)(checked)
+        library.operator(name, dtypes=(*ALL, *more), strided=True, in_place=True)(checked)
 
 
 def _checking(name: str, kernel: Function) -> Function:
@@ -155,12 +155,12 @@ def register(
         operator(f"aten::{name}", inputs=inputs, numbers=numbers, cast=cast)(function)
 
 
-def writes(*names: str) -> Callable[[Function], Function]:
-    """Register a function that writes to its arguments or outputs itself."""
+def writes(*names: str, more: tuple[str, ...] = ()) -> Callable[[Function], Function]:
+    """Register a function that writes to its arguments or outputs itself; ``more`` dtypes than those of ATen's."""
 
     def register(function: Function) -> Function:
         quiet = np.errstate(all="ignore")(function)
-        _add(names, quiet)
+        _add(names, quiet, more)
         return function
 
     return register

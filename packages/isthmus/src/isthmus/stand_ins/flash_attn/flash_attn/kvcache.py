@@ -1,13 +1,15 @@
-"""Attention over a cache of keys and values, for decoding."""
+"""Attention over a cache of keys and values, for decoding: the cache is read where it lies, paged or not."""
 
 import torch
 
-from isthmus.ops.flash_attn import flash_attn_func
+from isthmus.ops.paged_attention import attend_paged, cache_write
+from isthmus.ops.registration import compute_dtype
 from isthmus.ops.rotary_embedding import apply_rotary_emb
 
 _Out = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
+@torch.no_grad()
 def flash_attn_with_kvcache(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -64,41 +66,75 @@ def flash_attn_with_kvcache(
         )
     if (k is None) != (v is None):
         raise ValueError("flash_attn_with_kvcache: pass both k and v, or neither")
-    batch, new = q.shape[0], 0 if k is None else k.shape[1]
-    held = _cached_lengths(cache_seqlens, batch, _capacity(k_cache, block_table))
+    batch, queries, heads = q.shape[:3]
+    table = _blocks(k_cache, block_table, cache_batch_idx, batch)
+    new = 0 if k is None else k.shape[1]
+    held = _cached_lengths(cache_seqlens, batch, k_cache.shape[1] * table.shape[1], new, q.device)
     if rotary_cos is not None and rotary_sin is not None:
-        where = torch.tensor(held, device=q.device)
         if k is not None:
-            k = apply_rotary_emb(k, rotary_cos, rotary_sin, rotary_interleaved, False, where)
+            k = apply_rotary_emb(k, rotary_cos, rotary_sin, rotary_interleaved, False, held)
         q = _rotated_queries(
-            q, rotary_cos, rotary_sin, rotary_interleaved, where, causal or window_size != (-1, -1)
+            q, rotary_cos, rotary_sin, rotary_interleaved, held, causal or window_size != (-1, -1)
         )
-    outs, sums = [], []
-    for i in range(batch):
-        place = i if cache_batch_idx is None else int(cache_batch_idx[i])
-        total, begin = held[i] + new, 0 if cache_leftpad is None else int(cache_leftpad[i])
-        rows = _rows(k_cache, block_table, i, place, total)
-        for cache, fresh in ((k_cache, k), (v_cache, v)):
-            if fresh is not None:
-                cache.flatten(0, 1)[rows[held[i] :]] = fresh[i].to(cache.dtype)
-        keys, values = (cache.flatten(0, 1)[rows[begin:]].unsqueeze(0) for cache in (k_cache, v_cache))
-        slopes = alibi_slopes[i] if alibi_slopes is not None and alibi_slopes.dim() == 2 else alibi_slopes
-        out, lse, _ = flash_attn_func(
-            q[i : i + 1], keys, values, 0.0, softmax_scale, causal, window_size, softcap, slopes, False, True
+    if k is not None and v is not None:
+        slots = _slots(held[:, None] + torch.arange(new, device=q.device), table, k_cache.shape[1])
+        rows = [each.flatten(0, 1).to(k_cache.dtype) for each in (k, v)]
+        cache_write(*rows, k_cache, v_cache, slots.flatten())
+    keys = held + new
+    if cache_leftpad is not None:
+        k_cache, v_cache, table = _without_padding(k_cache, v_cache, table, cache_leftpad)
+        keys = keys - cache_leftpad
+    left, right = (None if side < 0 else side for side in window_size)
+    lse = q.new_empty(heads, batch * queries, dtype=compute_dtype(q)) if return_softmax_lse else None
+    out = attend_paged(
+        q.flatten(0, 1), k_cache, v_cache, table,
+        torch.arange(batch + 1, dtype=torch.int32, device=q.device) * queries,
+        keys.to(torch.int32), queries, k_cache.shape[1] * table.shape[1], scale=softmax_scale, left=left,
+        right=0 if causal else right, softcap=softcap, alibi_slopes=alibi_slopes,
+        out=q.new_empty(batch * queries, heads, v_cache.shape[-1]), lse=lse,
+    ).unflatten(0, (batch, queries))  # fmt: skip
+    return out if lse is None else (out, lse.unflatten(1, (batch, queries)).transpose(0, 1).contiguous())
+
+
+def _blocks(
+    cache: torch.Tensor, table: torch.Tensor | None, places: torch.Tensor | None, batch: int
+) -> torch.Tensor:
+    """The block table; of a cache that is not paged, whose blocks are its rows."""
+    if table is not None:
+        return table
+    if places is None:
+        places = torch.arange(batch, device=cache.device)
+    return places.to(torch.int32).unsqueeze(1)
+
+
+def _cached_lengths(
+    lengths: int | torch.Tensor | None, batch: int, longest: int, new: int, device: torch.device
+) -> torch.Tensor:
+    """Number of cached keys of each sequence, [batch]; a tensor of them is not read here."""
+    if isinstance(lengths, torch.Tensor):
+        return lengths
+    length = longest if lengths is None else lengths
+    if length + new > longest:
+        raise ValueError(
+            f"flash_attn_with_kvcache: a sequence would have {length + new} keys, but the cache holds {longest}"
         )
-        outs.append(out)
-        sums.append(lse)
-    return (torch.cat(outs), torch.cat(sums)) if return_softmax_lse else torch.cat(outs)
+    return torch.full((batch,), length, dtype=torch.int32, device=device)
 
 
-def _capacity(cache: torch.Tensor, table: torch.Tensor | None) -> int:
-    return cache.shape[1] if table is None else cache.shape[1] * table.shape[1]
+def _slots(position: torch.Tensor, table: torch.Tensor, size: int) -> torch.Tensor:
+    """Slots of positions [batch, tokens] of sequences in a cache with blocks of a size."""
+    block = table.gather(1, (position // size).to(torch.int64))
+    return block.to(torch.int64) * size + position % size
 
 
-def _cached_lengths(lengths: int | torch.Tensor | None, batch: int, longest: int) -> list[int]:
-    if lengths is None:
-        return [longest] * batch
-    return [lengths] * batch if isinstance(lengths, int) else [int(each) for each in lengths.tolist()]
+def _without_padding(
+    k_cache: torch.Tensor, v_cache: torch.Tensor, table: torch.Tensor, padding: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Views of the caches with blocks of one token, and the table without the first tokens of each sequence."""
+    size = k_cache.shape[1]
+    position = padding[:, None] + torch.arange(size, device=table.device)
+    slots = table * size + position.clamp(max=size - 1)
+    return *(each.view(-1, 1, *each.shape[2:]) for each in (k_cache, v_cache)), slots.to(torch.int32)
 
 
 def _rotated_queries(
@@ -116,16 +152,3 @@ def _rotated_queries(
     return apply_rotary_emb(rows, cos, sin, interleaved, False, where.repeat_interleave(q.shape[1])).view_as(
         q
     )
-
-
-def _rows(cache: torch.Tensor, table: torch.Tensor | None, i: int, place: int, total: int) -> torch.Tensor:
-    """Row indices of a sequence's keys in the flattened cache."""
-    size, longest = cache.shape[1], _capacity(cache, table)
-    if total > longest:
-        raise ValueError(
-            f"flash_attn_with_kvcache: sequence {i} would have {total} keys, but the cache holds {longest}"
-        )
-    order = torch.arange(total, device=cache.device)
-    if table is None:
-        return place * size + order
-    return table[i].to(torch.int64)[order // size] * size + order % size

@@ -1,0 +1,63 @@
+"""Patches of a worker: names of ``torch.cuda`` that vLLM uses on every platform mean the accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from isthmus_common.patches import Scope
+
+_NAMES = (
+    "Stream", "Event", "current_stream", "default_stream", "graph", "graph_pool_handle",
+    "is_current_stream_capturing", "synchronize", "OutOfMemoryError",
+)  # fmt: skip
+_scope = Scope("vllm")
+_library = torch.library.Library("_C", "FRAGMENT")
+
+
+def install() -> None:
+    """Apply the patches in this process; a second call does nothing."""
+    if _scope.patches:
+        return
+    module = torch.get_device_module()
+    reason = "vLLM's model runner names torch.cuda on every platform"
+    for name in _NAMES:
+        _scope.set(torch.cuda, name, getattr(module, name), f"torch.cuda.{name}", reason)
+    _scope.set(torch.cuda, "CUDAGraph", module.Graph, "torch.cuda.CUDAGraph", reason)
+    _scope.replace(
+        "vllm.v1.worker.gpu.buffer_utils.is_uva_available", lambda _: lambda: False,
+        "vLLM takes views of host memory on CUDA and XPU only; it then copies",
+    )  # fmt: skip
+    _scope.set(torch.cuda, "stream", _stream, "torch.cuda.stream", reason)
+    # vLLM has replaced torch.cuda.set_stream by a function that calls this one.
+    _scope.replace("vllm.utils.torch_utils.prev_set_stream", lambda _: module.set_stream, reason)
+    _scope.replace(
+        "vllm.v1.worker.gpu_worker.kernel_warmup", lambda _: lambda worker: None,
+        "imports and tunes kernels of models that run on CUDA only",
+    )  # fmt: skip
+    if not hasattr(torch.ops._C, "weak_ref_tensor"):
+        _library.define("weak_ref_tensor(Tensor input) -> Tensor")
+    _library.impl("weak_ref_tensor", weak_ref_tensor, "PrivateUse1")
+
+
+@contextmanager
+def _stream(stream: torch.Stream | None) -> Iterator[None]:
+    """Make a stream current by ``torch.cuda.set_stream``, from which vLLM knows the current stream."""
+    if stream is None:
+        yield
+        return
+    before = torch.cuda.current_stream()
+    torch.cuda.set_stream(stream)
+    try:
+        yield
+    finally:
+        torch.cuda.set_stream(before)
+
+
+def weak_ref_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same elements that does not keep their memory, which belongs to a graph."""
+    storage = tensor.untyped_storage()
+    weak = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), tensor.device, storage.nbytes())
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return empty.set_(weak, tensor.storage_offset(), tensor.shape, tensor.stride())

@@ -1,0 +1,163 @@
+"""What vLLM asks a platform, answered by the accelerator."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed import Backend
+from vllm.platforms.interface import DeviceCapability, Platform, PlatformEnum
+from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
+# Fastest on a chip whose kernels start as quickly as a function call; 1 chooses the second runner.
+os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+register_backend(AttentionBackendEnum.CUSTOM, "isthmus_vllm.attention.ChipAttentionBackend")
+
+
+class ChipPlatform(Platform):
+    """The chip as a platform out of vLLM's tree."""
+
+    _enum = PlatformEnum.OOT
+    device_name = device_type = torch._C._get_accelerator().type
+    dispatch_key = torch._C._dispatch_key_for_device(device_type)
+    dist_backend = Backend.default_device_backend_map[device_type]
+    simple_compile_backend = "eager"
+    device_control_env_var = "ISTHMUS_VISIBLE_DEVICES"
+
+    @classmethod
+    def import_kernels(cls) -> None:
+        """Import nothing: no compiled kernels of vLLM's are needed."""
+
+    @classmethod
+    def import_ir_kernels(cls) -> None:
+        """Import nothing: operators of vLLM's IR use their native implementations."""
+
+    @classmethod
+    def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
+        """Accept every dtype; an operator without a kernel for it says so."""
+
+    @classmethod
+    def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+        """Return the class of the attention backend, which is the only one.
+
+        Raises:
+            NotImplementedError: the model has latent (MLA) or sparse attention.
+        """
+        if attn_selector_config.use_mla or attn_selector_config.use_sparse:
+            kind = "latent attention (MLA)" if attn_selector_config.use_mla else "sparse attention"
+            raise NotImplementedError(f"isthmus: {kind} is not supported; serve a model without it")
+        return AttentionBackendEnum.CUSTOM.get_path()
+
+    @classmethod
+    def get_device_capability(cls, device_id: int = 0) -> DeviceCapability | None:
+        """Return None: compute capabilities are CUDA's."""
+        return None
+
+    @classmethod
+    def get_device_name(cls, device_id: int = 0) -> str:
+        """The name that the driver gives the device."""
+        return str(torch.get_device_module().get_device_name(device_id))
+
+    @classmethod
+    def get_device_uuid(cls, device_id: int = 0) -> str:
+        """A name of the device that is unique on this machine."""
+        return f"{cls.device_type}-{cls.visible_device_id_to_physical_device_id(device_id)}"
+
+    @classmethod
+    def get_device_total_memory(cls, device_id: int = 0) -> int:
+        """Capacity of the device in bytes."""
+        return int(torch.accelerator.get_memory_info(device_id)[1])
+
+    @classmethod
+    def get_current_memory_usage(cls, device: Any = None) -> float:
+        """Bytes allocated on the device; the peak statistics begin anew."""
+        torch.accelerator.reset_peak_memory_stats(device)
+        return float(torch.accelerator.max_memory_allocated(device))
+
+    @classmethod
+    def set_device(cls, device: torch.device) -> None:
+        """Make a device current."""
+        torch.accelerator.set_device_index(device)
+
+    @classmethod
+    def manual_seed_all(cls, seed: int) -> None:
+        """Seed the generators of all devices."""
+        torch.get_device_module().manual_seed_all(seed)
+
+    @classmethod
+    def num_compute_units(cls, device_id: int = 0) -> int:
+        """The number of multiprocessors, by which kernels choose their grids."""
+        return int(torch.get_device_module().get_device_properties(device_id).multi_processor_count)
+
+    @classmethod
+    def apply_config_platform_defaults(cls, vllm_config: VllmConfig) -> None:
+        """Choose graphs and no compilation where the user chose neither."""
+        from vllm.config import CompilationMode
+        from vllm.config.compilation import CUDAGraphMode
+
+        compilation = vllm_config.compilation_config
+        if compilation.mode is None:
+            compilation.mode = CompilationMode.NONE
+        if compilation.cudagraph_mode is None:
+            compilation.cudagraph_mode = CUDAGraphMode.FULL_AND_PIECEWISE
+
+    @classmethod
+    def check_and_update_config(cls, vllm_config: VllmConfig) -> None:
+        """Choose the worker; refuse what the chip does not do.
+
+        Raises:
+            ValueError: compilation of the model, or dual-batch overlap.
+        """
+        from vllm.config import CompilationMode
+
+        parallel, compilation = vllm_config.parallel_config, vllm_config.compilation_config
+        if parallel.worker_cls == "auto":
+            parallel.worker_cls = "isthmus_vllm.worker.ChipWorker"
+        parallel.disable_custom_all_reduce = True
+        if parallel.enable_dbo:
+            raise ValueError("isthmus: dual-batch overlap is not supported; leave out --enable-dbo")
+        if compilation.mode != CompilationMode.NONE:
+            raise ValueError(
+                f"isthmus: compilation mode {compilation.mode.name} is not supported: whole steps are captured in graphs "
+                "instead; leave out --compilation-config mode"
+            )
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+
+    @classmethod
+    def get_device_communicator_cls(cls) -> str:
+        """The class of the collectives."""
+        return "isthmus_vllm.communicator.ChipCommunicator"
+
+    @classmethod
+    def get_static_graph_wrapper_cls(cls) -> str:
+        """vLLM's own wrapper of graphs, over the graphs of the chip."""
+        return "vllm.compilation.cuda_graph.CUDAGraphWrapper"
+
+    @classmethod
+    def support_static_graph_mode(cls) -> bool:
+        """Steps may be captured in graphs."""
+        return True
+
+    @classmethod
+    def support_hybrid_kv_cache(cls) -> bool:
+        """Layers may keep caches of different shapes."""
+        return True
+
+    @classmethod
+    def is_pin_memory_available(cls) -> bool:
+        """Host memory may be pinned."""
+        return True
+
+    @classmethod
+    def get_punica_wrapper(cls) -> str:
+        """The products of LoRA adapters, by vLLM's Triton kernels."""
+        return "vllm.lora.punica_wrapper.punica_gpu.PunicaWrapperGPU"
+
+    @classmethod
+    def opaque_attention_op(cls) -> bool:
+        """Attention is called directly, not as an operator of torch.compile."""
+        return False

@@ -1,0 +1,60 @@
+"""The process of one device: vLLM's worker, with the device chosen and its memory measured through the chip."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from vllm.platforms import current_platform
+from vllm.utils.mem_utils import MemorySnapshot
+from vllm.utils.torch_utils import set_random_seed
+from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
+from vllm.v1.worker.utils import request_memory
+
+from isthmus_vllm import cuda_names
+
+# Tokens of the two passes that measure memory; see ChipWorker.determine_available_memory.
+_PROFILED_TOKENS = (128, 256)
+
+
+class ChipWorker(Worker):
+    """vLLM's worker on a device that is not CUDA's."""
+
+    def init_device(self) -> None:
+        """Choose the device, join the process groups, note the free memory and make the model runner.
+
+        Raises:
+            ValueError: no device is left for this rank, or not enough of its memory is free.
+        """
+        cuda_names.install()
+        self.local_rank = self._device_index()
+        count = torch.accelerator.device_count()
+        if self.local_rank >= count:
+            raise ValueError(
+                f"isthmus: rank {self.rank} needs device {self.local_rank} of {count}; start fewer ranks, or set "
+                "ISTHMUS_HOST_DEVICES on the host chip"
+            )
+        self.device = torch.device(current_platform.device_type, self.local_rank)
+        torch.accelerator.set_device_index(self.device)
+        current_platform.check_if_supports_dtype(self.model_config.dtype)
+        init_worker_distributed_environment(
+            self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, current_platform.dist_backend
+        )
+        set_random_seed(self.model_config.seed)
+        gc.collect()
+        torch.accelerator.empty_cache()
+        self.init_snapshot = MemorySnapshot(device=self.device)
+        self.requested_memory = request_memory(self.init_snapshot, self.cache_config)
+        self._init_workspace_and_model_runner()
+
+    def _device_index(self) -> int:
+        parallel = self.parallel_config
+        if parallel.distributed_executor_backend in ("ray", "external_launcher"):
+            return self.local_rank
+        replica = parallel.data_parallel_rank_local
+        replica = parallel.data_parallel_index if replica is None else replica
+        return self.local_rank + replica * parallel.world_size
+
+    def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
+        return nullcontext()

@@ -1,0 +1,61 @@
+"""Engines of vLLM over tiny models. Without vLLM only the tests that need none are collected."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Tests of the plugin without an engine.
+_ALONE = {"test_check.py"}
+
+os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_LOGGING_LEVEL="WARNING")
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.setdefault("ISTHMUS_STRICT", "1")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Collect the tests of engines only where vLLM is installed: in the environment of ``make vllm``."""
+    if collection_path.name.startswith("test_") and collection_path.name not in _ALONE and not find_spec("vllm"):
+        return True
+    return None
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the tiny models; ``VLLM_TEST_MODELS`` keeps it between runs."""
+    from tools.vllm.models import make
+
+    return make(Path(os.environ.get("VLLM_TEST_MODELS") or tmp_path_factory.mktemp("models")))
+
+
+@pytest.fixture
+def engine(models: Path) -> Iterator[Callable[..., Any]]:
+    """Make engines in this process, one at a time; arguments are those of ``vllm.LLM``."""
+    from vllm import LLM
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+    made: list[Any] = []
+
+    def close() -> None:
+        while made:
+            made.pop().llm_engine.engine_core.shutdown()
+        gc.collect()
+        cleanup_dist_env_and_memory()
+
+    def make(model: str = "llama", **options: Any) -> Any:
+        close()
+        defaults = {
+            "dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 512,
+            "kv_cache_memory_bytes": 32 << 20, "disable_log_stats": False, "enforce_eager": True,
+        }  # fmt: skip
+        made.append(LLM(str(models / model) if (models / model).is_dir() else model, **defaults | options))
+        return made[-1]
+
+    yield make
+    close()
