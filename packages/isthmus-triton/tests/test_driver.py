@@ -22,7 +22,24 @@ def scale_kernel(x, factor, BLOCK: tl.constexpr):
 
 @triton.jit
 def assembly_kernel(x):
-    tl.store(x, tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x)], tl.int32, True, 1))
+    tl.store(x, tl.inline_asm_elementwise("brev.b32 $0, $1;", "=r,r", [tl.load(x)], tl.int32, True, 1))
+
+
+@triton.jit
+def instructions_kernel(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at)
+    value = tl.inline_asm_elementwise("mov.f32 $0, $1;", "=r,r", [value], tl.float32, True, 1)
+    value = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [value], tl.float32, True, 1)
+    short = value.to(tl.bfloat16)
+    short = tl.inline_asm_elementwise("mul.rn.bf16x2 $0, $1, $2;", "=r,r,r", [short, short], tl.bfloat16, True, 2)
+    tl.store(out + at, short)
+
+
+def test_single_instructions_of_inline_assembly():
+    x, out = torch.randn(64), torch.zeros(64, dtype=torch.bfloat16)
+    instructions_kernel[(1,)](x, out, 64)
+    torch.testing.assert_close(out, torch.tanh(x).bfloat16() ** 2, rtol=2**-7, atol=0)
 
 
 def test_what_a_cpu_cannot_do_is_refused_by_name():

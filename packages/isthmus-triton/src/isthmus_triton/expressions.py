@@ -120,7 +120,7 @@ def expression(operation: Operation, operands: list[str], value: Value) -> str:
             return f"({operands[0]} < 0 ? -{operands[0]} : {operands[0]})"
         return _call(name, operands, element)
     if name == "elementwise_inline_asm":
-        refuse("inline assembly")
+        return _rounded(libdevice.instruction(operation.string(), operands), element)
     found = (_ARITH if dialect == "arith" else _TT if dialect == "tt" else {}).get(name)
     if found is None:
         refuse(f"the operation {operation.name}")

@@ -272,15 +272,8 @@ class Printer:
         operation = value.operation
         value.in_bits = not value.home and _is_in_bits(value)
         value.in_panels = not value.home and not value.in_bits and _is_in_panels(value)
-        source = value
-        order = [1, 0] if operation is not None and operation.name == "tt.trans" else []
-        if (
-            operation is not None
-            and order
-            and operation.numbers("order") == order
-            and not operation.operands[0].is_stored
-        ):
-            source = operation.operands[0]  # the loops follow the source's memory
+        source = _transposed(operation) or value
+        if source is not value:  # the loops follow the source's memory
             nest = self.open(source.shape, [source])
             at = nest.index[::-1]
         else:
