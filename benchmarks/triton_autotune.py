@@ -1,6 +1,6 @@
 """Time in which the configurations of an autotuned product of matrices are compiled. Goal: a thousand in minutes.
 
-1,008 configurations by threads, as many as processors, in an empty cache. Of them 144 differ in what the host compiles.
+1,008 configurations in threads, one per processor, with an empty cache. 144 of them differ in what the host compiles.
 """
 
 import argparse

@@ -201,6 +201,22 @@ def test_a_missing_compiler_is_named(tmp_path):
     assert output(code, CC="absent-cc -O2") == expected
 
 
+def test_c_that_crashes_the_vectoriser_compiles_without_it(tmp_path):
+    compiler = tmp_path / "crashing-cc"
+    compiler.write_text("""#!/bin/sh
+case "$*" in
+    -v | *-fno-tree-vectorize*) exec gcc "$@" ;;
+    *) echo "kernel.c:1:1: internal compiler error: in recog" >&2; exit 1 ;;
+esac
+""")
+    compiler.chmod(0o755)
+    code = """
+        from isthmus_triton import build
+        print(len(build.library("int launch;", True)) > 1000)
+    """
+    assert output(code, CC=str(compiler), TRITON_CACHE_DIR=str(tmp_path)) == "True"
+
+
 def test_c_that_does_not_compile_is_kept(tmp_path):
     code = """
         from isthmus_triton import build
