@@ -181,8 +181,15 @@ def asserting_kernel(x):
     tl.device_assert(tl.load(x) > 0, "positive")
 
 
+@triton.jit
+def half_kernel(x):
+    tl.atomic_add(x, 1.0)
+
+
 def test_what_opencl_c_has_not_is_refused_by_name(device):
     from isthmus_triton.refusals import Unsupported
 
+    with pytest.raises(Unsupported, match="atomic operations on f16"):
+        run(device, half_kernel, (1, 1, 1), [torch.ones(8, dtype=torch.float16)])
     with pytest.raises(Unsupported, match="a device assertion"):
         run(device, asserting_kernel, (1, 1, 1), [torch.ones(8)], debug=True, sanitize_overflow=False)

@@ -20,6 +20,7 @@ class Host:
     """
 
     large_storage = "static _Thread_local "
+    atomics = frozenset("i8 i16 i32 i64 f16 bf16 f32 f64".split())
     bfloat16_header = '#include "bfloat16.h"'
 
     def __init__(self, is_checked: bool = False) -> None:

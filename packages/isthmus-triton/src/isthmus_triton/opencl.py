@@ -30,6 +30,7 @@ class OpenCL:
 
     is_checked = False
     large_storage = ""
+    atomics = frozenset("i32 i64 f32 f64".split())
     bfloat16_header = ""
 
     def __init__(self, fuses: bool = True) -> None:

@@ -27,11 +27,13 @@ class Target(Protocol):
     Attributes:
         is_checked: accesses and assertions are checked by a debugger.
         large_storage: qualifiers of arrays that are too large for the stack.
+        atomics: types of elements that memory can be updated in at once.
         bfloat16_header: a line without which ``product_bfloat16`` is not defined.
     """
 
     is_checked: bool
     large_storage: str
+    atomics: frozenset[str]
     bfloat16_header: str
 
     def headers(self) -> list[str]:
