@@ -1,6 +1,6 @@
 """Generate text with vLLM on the chip. For a server: ``vllm serve MODEL``.
 
-    python examples/serve.py MODEL "The quick brown fox"
+python examples/serve.py MODEL "The quick brown fox"
 """
 
 import argparse

@@ -220,6 +220,58 @@ def _attention_backward(dtype: torch.dtype) -> Calls:
         yield grad, query, key, value, out.to(dtype), lse, *others, False
 
 
+def _paged_cache(dtype: torch.dtype, size: int, value_size: int, block: int = 7) -> tuple[Any, ...]:
+    """Keys and values side by side, which a kernel reads where they lie; and the table of three sequences."""
+    both = _random(13, block, 2, size + value_size, dtype=dtype)
+    table = torch.full((3, 9), -1, dtype=torch.int32)
+    for row, blocks in zip(table, ([3], [9, 1, 12, 0, 5, 7, 2], [4, 11, 6]), strict=True):
+        row[: len(blocks)] = torch.tensor(blocks, dtype=torch.int32)
+    unused = torch.tensor([8, 10])
+    both[unused] = float("nan")
+    return both[..., :size], both[..., size:], table
+
+
+def _paged_attention(dtype: torch.dtype) -> Calls:
+    def call(size: int, value_size: int, heads: int = 6, cache: Any = None, **given: Any) -> tuple[Any, ...]:
+        found = _paged_cache(dtype, size, value_size)
+        caches = (
+            found[:2]
+            if cache is None
+            else [torch.randint(-90, 90, each.shape).to(cache) for each in found[:2]]
+        )
+        query = _random(14, heads, size, dtype=dtype)
+        ends, keys = (torch.tensor(each, dtype=torch.int32) for each in ([0, 5, 6, 13], [5, 45, 20]))
+        wide = torch.promote_types(dtype, torch.float32)
+        out, lse = torch.zeros(14, heads, value_size, dtype=dtype), torch.zeros(heads, 14, dtype=wide)
+        names = "slopes sinks key_scale value_scale out lse longest_q longest_k scale left right softcap"
+        defaults = dict.fromkeys(names.split()) | {"out": out, "lse": lse, "longest_q": 7, "longest_k": 45}
+        others = defaults | {"scale": 0.3, "right": 0, "softcap": 0.0} | given
+        return query, *caches, found[2], ends, keys, *others.values()
+
+    if dtype == torch.float64:  # the composite's
+        return
+    yield call(16, 24, slopes=torch.rand(3, 6), sinks=torch.randn(6), left=9)
+    yield call(40, 40, 2, softcap=3.0, right=None, lse=None)
+    scales = {"key_scale": torch.rand(2) / 60, "value_scale": torch.rand(1) / 60}
+    yield call(16, 16, cache=torch.int8, **scales)
+    if dtype == torch.float32:
+        yield call(130, 20, slopes=torch.rand(6), left=4, right=3)
+        yield call(1, 3, 2)
+
+
+def _cache_write(dtype: torch.dtype) -> Calls:
+    slots = torch.tensor([40, 3, -1, 17, 90, -7, 0, 55])
+    key, value = (_random(9, 2, size, dtype=dtype) for size in (20, 9))
+    yield key, value, *_paged_cache(dtype, 20, 9)[:2], slots, None, None
+    yield key, value, *_paged_cache(dtype, 20, 9)[:2], slots.int()[1:5], None, None
+    if dtype in (torch.float32, torch.bfloat16):
+        caches = [torch.zeros(13, 7, 2, size, dtype=torch.int8) for size in (20, 9)]
+        # Quotients that no dtype of the calculation rounds across the half of two integers.
+        whole = [(each * 40).round() + 0.25 for each in (key.float(), value.float())]
+        exact = [torch.where(each.abs() < 60, each, 0.25).to(dtype) for each in whole]
+        yield *exact, *caches, slots, torch.tensor([0.5, 0.25]), torch.tensor([0.25])
+
+
 def _adamw_(dtype: torch.dtype) -> Calls:
     if dtype == torch.float64:  # the composite's
         return

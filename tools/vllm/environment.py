@@ -2,7 +2,7 @@
 
     python -m tools.vllm.environment 0.33.0
 
-It lies in ``build/vllm-VERSION``, beside the packages of this checkout, which are installed in place.
+It lies in ``build/vllm-VERSION``, with vLLM's source; the packages of this checkout are installed in place.
 """
 
 from __future__ import annotations
@@ -16,11 +16,27 @@ from pathlib import Path
 from tools.repository import ROOT
 
 # What the build of vLLM asks for beside PyTorch.
-_BUILD = ["setuptools>=77.0.3,<81", "setuptools-scm>=8", "setuptools-rust>=1.9", "wheel", "packaging", "jinja2"]
+_BUILD = [
+    "setuptools>=77.0.3,<81",
+    "setuptools-scm>=8",
+    "setuptools-rust>=1.9",
+    "wheel",
+    "packaging",
+    "jinja2",
+]
 # Proposes tokens of n-grams in speculative decoding; vLLM's requirements name it for its CPU and CUDA builds only.
 _EXTRA = ["numba==0.65.0"]
 _PACKAGES = ["isthmus-common", "isthmus", "isthmus-triton", "isthmus-ascend", "isthmus-vllm"]
-_TESTS = ["pytest>=9.2", "pytest-timeout>=2.4", "expecttest", "scipy", "peft"]
+_TESTS = [
+    "expecttest",
+    "peft",
+    "pytest>=9.2",
+    "pytest-asyncio",
+    "pytest-mock",
+    "pytest-timeout>=2.4",
+    "scipy",
+    "tblib",
+]
 
 
 def folder(version: str) -> Path:
@@ -40,16 +56,25 @@ def make(version: str) -> Path:
     print("make: installing torch", flush=True)
     _pip(python, *_BUILD, *_pinned("torch", "triton"))
     print(f"make: building vllm {version} without compiled kernels", flush=True)
-    _pip(
-        python, "--no-build-isolation", "--no-deps", "--no-binary", "vllm", f"vllm=={version}",
-        VLLM_TARGET_DEVICE="empty", VLLM_VERSION_OVERRIDE=version,
-    )  # fmt: skip
+    plain = {"VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": version}
+    source = home / f"vllm-{version}.tar.gz"
+    if not source.exists():
+        options = ("--no-build-isolation", "--no-deps", "--no-binary", "vllm", "--dest", str(home))
+        _pip(python, *options, f"vllm=={version}", verb="download", **plain)
+    _pip(python, "--no-build-isolation", "--no-deps", str(source), **plain)
     print("make: installing what vllm requires", flush=True)
     _pip(python, *_requirements(python), *_EXTRA, *_TESTS)
     print("make: installing the packages of this checkout", flush=True)
     for name in _PACKAGES:
         _pip(python, *_requirements_of(name))
-        _pip(python, "--no-build-isolation", "--no-deps", "--editable", str(ROOT / "packages" / name), ISTHMUS_BUILD="none")
+        _pip(
+            python,
+            "--no-build-isolation",
+            "--no-deps",
+            "--editable",
+            str(ROOT / "packages" / name),
+            ISTHMUS_BUILD="none",
+        )
     (home / "complete").touch()
     return python
 
@@ -75,12 +100,17 @@ def _requirements_of(package: str) -> list[str]:
     import tomllib
 
     project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text("utf-8"))["project"]
-    return [each for each in project["dependencies"] if not each.startswith(("isthmus", "torch", "triton"))] or ["packaging"]
+    return [
+        each for each in project["dependencies"] if not each.startswith(("isthmus", "torch", "triton"))
+    ] or ["packaging"]
 
 
-def _pip(python: Path, *arguments: str, **environment: str) -> None:
-    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--quiet", "--no-compile"]
-    _run([*pip, *arguments], {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", **environment})
+def _pip(python: Path, *arguments: str, verb: str = "install", **environment: str) -> None:
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", verb, "--quiet", "--quiet"]
+    _run(
+        [*pip, *(["--no-compile"] if verb == "install" else []), *arguments],
+        {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", **environment},
+    )
 
 
 def _run(command: list[str], environment: dict[str, str] | None = None) -> None:

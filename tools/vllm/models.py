@@ -89,7 +89,9 @@ def make_one(folder: Path, configuration: str, arguments: dict[str, Any]) -> Non
     import transformers
 
     torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, configuration)(**arguments)).float()
+    model = transformers.AutoModelForCausalLM.from_config(
+        getattr(transformers, configuration)(**arguments)
+    ).float()
     model.generation_config = transformers.GenerationConfig(eos_token_id=2, bos_token_id=1)
     model.save_pretrained(folder)
     tokenizer().save_pretrained(folder)

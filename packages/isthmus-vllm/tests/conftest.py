@@ -21,7 +21,11 @@ os.environ.setdefault("ISTHMUS_STRICT", "1")
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Collect the tests of engines only where vLLM is installed: in the environment of ``make vllm``."""
-    if collection_path.name.startswith("test_") and collection_path.name not in _ALONE and not find_spec("vllm"):
+    if (
+        collection_path.name.startswith("test_")
+        and collection_path.name not in _ALONE
+        and not find_spec("vllm")
+    ):
         return True
     return None
 

@@ -7,9 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tools.vllm.generation import expected, greedy
 
-ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "phi3", "mixtral", "qwen3moe", "gpt2", "bloom", "opt"]
+ARCHITECTURES = [
+    "llama",
+    "qwen2",
+    "qwen3",
+    "mistral",
+    "gemma2",
+    "phi3",
+    "mixtral",
+    "qwen3moe",
+    "gpt2",
+    "bloom",
+    "opt",
+]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

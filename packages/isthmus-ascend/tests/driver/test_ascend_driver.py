@@ -11,7 +11,7 @@ import pytest
 from isthmus_ascend.environment import variables
 from tests.helpers import children
 from tests.helpers.children import output, run, start_module
-from tools.repository import CORE
+from tools.repository import CORE, ROOT
 
 DRIVER = {"ISTHMUS_DRIVER": "ascend", "ISTHMUS_ASCEND_DEVICES": "2"}
 # A binary operator, a product, lists, and an optimizer of the vendor's.
@@ -157,6 +157,23 @@ def test_it_is_not_loaded_where_torch_npu_has_registered() -> None:
     assert done.stderr == f"isthmus: ISTHMUS_DRIVER=ascend is not used: {reason}\n"
     unasked = run(code, **alone)  # same environment as `isthmus ascend run`
     assert unasked.stdout == "False disabled by ISTHMUS_DRIVER=none\n", unasked.stderr
+
+
+def test_the_operators_of_samplers_need_no_fallback() -> None:
+    code = "from tests.helpers import sampling_operators; sampling_operators.check_all(); print('checked')"
+    assert output(code, **variables() | DRIVER | {"ISTHMUS_STRICT": "1", "PYTHONPATH": str(ROOT)}) == "checked"
+
+
+def test_memory_is_no_more_than_the_machines() -> None:
+    code = """if True:
+        import os, torch
+        free, total = torch.chip.mem_get_info()
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/meminfo") as file:
+            available = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+        print(total <= pages, free <= available * 1.05, total == torch.chip.get_device_properties(0).total_memory)
+    """
+    assert output(code, **variables() | DRIVER | {"ISTHMUS_ASCEND_MEMORY": "64TiB"}) == "True True True"
 
 
 def test_telemetry_has_what_the_runtime_measures() -> None:

@@ -21,7 +21,7 @@ def operators() -> None:
     from vllm.platforms import current_platform
 
     if type(current_platform).__module__ == "isthmus_vllm.platform":
-        from isthmus_vllm import experts, layers  # noqa: F401
+        from isthmus_vllm import experts, layers, packed  # noqa: F401
 
 
 def reason_against() -> str:
@@ -34,8 +34,9 @@ def reason_against() -> str:
         return "vLLM is not installed; see docs/guides/serving.md"
     if unsupported := versions.reason_against_installed():
         return unsupported
-    import isthmus
     import torch
+
+    import isthmus
 
     status = isthmus.status()
     if not status.registered:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from isthmus import ops
 from vllm.v1.attention.backend import (
     AttentionBackend,
     AttentionCGSupport,
@@ -19,6 +18,8 @@ from vllm.v1.attention.backend import (
 )
 from vllm.v1.kv_cache_interface import KVCacheLayout
 
+from isthmus import ops
+
 
 class ChipAttentionBackend(AttentionBackend):
     """What the attention of the chip takes, as vLLM asks it."""
@@ -29,12 +30,10 @@ class ChipAttentionBackend(AttentionBackend):
 
     @staticmethod
     def get_name() -> str:
-        """The name under which a platform out of the tree registers its backend."""
         return "CUSTOM"
 
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[int | MultipleOf]:
-        """Blocks of any size."""
         return [MultipleOf(1)]
 
     @classmethod
@@ -44,22 +43,18 @@ class ChipAttentionBackend(AttentionBackend):
 
     @classmethod
     def supports_non_causal(cls) -> bool:
-        """Queries may see later keys."""
         return True
 
     @classmethod
     def supports_sliding_window(cls) -> bool:
-        """Queries may see only the last keys."""
         return True
 
     @classmethod
     def supports_sink(cls) -> bool:
-        """Heads may have a logit without a key."""
         return True
 
     @classmethod
     def supports_batch_invariance(cls) -> bool:
-        """A query's result is the same bits in every batch."""
         return True
 
     @classmethod
@@ -69,12 +64,10 @@ class ChipAttentionBackend(AttentionBackend):
 
     @staticmethod
     def get_impl_cls() -> type[ChipAttention]:
-        """The attention of one layer."""
         return ChipAttention
 
     @staticmethod
     def get_builder_cls() -> type[ChipMetadataBuilder]:
-        """What makes the metadata of a step."""
         return ChipMetadataBuilder
 
 
@@ -109,32 +102,25 @@ class ChipMetadataBuilder(AttentionMetadataBuilder[ChipMetadata]):
     _cudagraph_support = AttentionCGSupport.ALWAYS
     supports_update_block_table = True
 
-    def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device) -> None:
+    def __init__(
+        self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device
+    ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
 
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> ChipMetadata:
-        """Make the metadata of a step."""
         common = common_attn_metadata
         requests = common.num_reqs
         return ChipMetadata(
-            tokens=common.num_actual_tokens,
-            starts=common.query_start_loc[: requests + 1],
-            lengths=common.seq_lens[:requests],
-            block_table=common.block_table_tensor[:requests],
-            slot_mapping=common.slot_mapping,
-            longest_query=common.max_query_len,
-            longest_key=common.max_seq_len,
-            causal=bool(common.causal),
-        )
+            common.num_actual_tokens, common.query_start_loc[: requests + 1], common.seq_lens[:requests],
+            common.block_table_tensor[:requests], common.slot_mapping, common.max_query_len, common.max_seq_len,
+            bool(common.causal),
+        )  # fmt: skip
 
     def update_block_table(
         self, metadata: ChipMetadata, blk_table: torch.Tensor, slot_mapping: torch.Tensor
     ) -> ChipMetadata:
-        """The metadata of a step for layers with another block table."""
-        from dataclasses import replace
-
         return replace(metadata, block_table=blk_table[: len(metadata.lengths)], slot_mapping=slot_mapping)
 
 
@@ -158,9 +144,13 @@ class ChipAttention(AttentionImpl[ChipMetadata]):
         self.window = (before, 0 if self.has_cache and before >= 0 else before)
 
     def do_kv_cache_update(
-        self, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor
+        self,
+        layer: Any,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        kv_cache: torch.Tensor,
+        slot_mapping: torch.Tensor,
     ) -> None:
-        """Write the keys and values of a step into the cache."""
         if self.has_cache:
             ops.cache_write(key, value, *self._split(kv_cache), slot_mapping)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from isthmus_common import children
 from isthmus_common.finding import Finding, describe, fail, ok, warning
-
 from isthmus_vllm import versions
 
 _SUBJECT = "vllm"

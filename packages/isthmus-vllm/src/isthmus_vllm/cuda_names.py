@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
 from isthmus_common.patches import Scope
 
 _NAMES = (
@@ -35,6 +36,10 @@ def install() -> None:
     _scope.replace(
         "vllm.v1.worker.gpu_worker.kernel_warmup", lambda _: lambda worker: None,
         "imports and tunes kernels of models that run on CUDA only",
+    )  # fmt: skip
+    _scope.replace(
+        "vllm.model_executor.determinism.batch_invariant.init_batch_invariance", lambda _: lambda: None,
+        "replaces operators by Triton kernels for CUDA; the chip has a mode of its own",
     )  # fmt: skip
     if not hasattr(torch.ops._C, "weak_ref_tensor"):
         _library.define("weak_ref_tensor(Tensor input) -> Tensor")

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from isthmus import ops
 from vllm.model_executor.layers.fused_moe.router import fused_topk_router
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 
+from isthmus import ops
 
-def _router(scores: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+
+def _router(
+    scores: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     def route(
         weights: torch.Tensor, experts: torch.Tensor, rows: torch.Tensor, logits: torch.Tensor,
         renormalize: bool = False,
@@ -45,7 +48,9 @@ class ChipMoEMethod(UnquantizedFusedMoEMethod):
             NotImplementedError: the experts have biases, or the weights apply to their inputs.
         """
         if self.moe.has_bias or layer.apply_router_weight_on_input:
-            raise NotImplementedError("isthmus: experts with biases, or with weights on their inputs, are not supported")
+            raise NotImplementedError(
+                "isthmus: experts with biases, or with weights on their inputs, are not supported"
+            )
         experts = topk_ids.to(torch.int64)
         gate_up, down = layer.w13_weight, layer.w2_weight
         if layer.expert_map is not None:

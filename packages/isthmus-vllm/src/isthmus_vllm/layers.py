@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from isthmus import ops
 from vllm.model_executor.layers.activation import SiluAndMul
 from vllm.model_executor.layers.layernorm import RMSNorm
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
+
+from isthmus import ops
 
 
 @RMSNorm.register_oot(name="RMSNorm")

@@ -41,7 +41,9 @@ class ChipPlatform(Platform):
         """Accept every dtype; an operator without a kernel for it says so."""
 
     @classmethod
-    def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+    def get_attn_backend_cls(
+        cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None
+    ) -> str:
         """Return the class of the attention backend, which is the only one.
 
         Raises:
@@ -54,22 +56,18 @@ class ChipPlatform(Platform):
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> DeviceCapability | None:
-        """Return None: compute capabilities are CUDA's."""
         return None
 
     @classmethod
     def get_device_name(cls, device_id: int = 0) -> str:
-        """The name that the driver gives the device."""
         return str(torch.get_device_module().get_device_name(device_id))
 
     @classmethod
     def get_device_uuid(cls, device_id: int = 0) -> str:
-        """A name of the device that is unique on this machine."""
         return f"{cls.device_type}-{cls.visible_device_id_to_physical_device_id(device_id)}"
 
     @classmethod
     def get_device_total_memory(cls, device_id: int = 0) -> int:
-        """Capacity of the device in bytes."""
         return int(torch.accelerator.get_memory_info(device_id)[1])
 
     @classmethod
@@ -80,12 +78,10 @@ class ChipPlatform(Platform):
 
     @classmethod
     def set_device(cls, device: torch.device) -> None:
-        """Make a device current."""
         torch.accelerator.set_device_index(device)
 
     @classmethod
     def manual_seed_all(cls, seed: int) -> None:
-        """Seed the generators of all devices."""
         torch.get_device_module().manual_seed_all(seed)
 
     @classmethod
@@ -129,27 +125,22 @@ class ChipPlatform(Platform):
 
     @classmethod
     def get_device_communicator_cls(cls) -> str:
-        """The class of the collectives."""
         return "isthmus_vllm.communicator.ChipCommunicator"
 
     @classmethod
     def get_static_graph_wrapper_cls(cls) -> str:
-        """vLLM's own wrapper of graphs, over the graphs of the chip."""
         return "vllm.compilation.cuda_graph.CUDAGraphWrapper"
 
     @classmethod
     def support_static_graph_mode(cls) -> bool:
-        """Steps may be captured in graphs."""
         return True
 
     @classmethod
     def support_hybrid_kv_cache(cls) -> bool:
-        """Layers may keep caches of different shapes."""
         return True
 
     @classmethod
     def is_pin_memory_available(cls) -> bool:
-        """Host memory may be pinned."""
         return True
 
     @classmethod

@@ -6,6 +6,8 @@ import gc
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from vllm import envs
+from vllm.config import set_current_vllm_config
 from vllm.platforms import current_platform
 from vllm.utils.mem_utils import MemorySnapshot
 from vllm.utils.torch_utils import set_random_seed
@@ -14,8 +16,8 @@ from vllm.v1.worker.utils import request_memory
 
 from isthmus_vllm import cuda_names
 
-# Tokens of the two passes that measure memory; see ChipWorker.determine_available_memory.
-_PROFILED_TOKENS = (128, 256)
+# Most tokens of a pass that measures memory.
+_PROFILED_TOKENS = 512
 
 
 class ChipWorker(Worker):
@@ -35,11 +37,17 @@ class ChipWorker(Worker):
                 f"isthmus: rank {self.rank} needs device {self.local_rank} of {count}; start fewer ranks, or set "
                 "ISTHMUS_HOST_DEVICES on the host chip"
             )
+        if envs.VLLM_BATCH_INVARIANT:
+            torch.get_device_module().set_batch_invariant(True)
         self.device = torch.device(current_platform.device_type, self.local_rank)
         torch.accelerator.set_device_index(self.device)
         current_platform.check_if_supports_dtype(self.model_config.dtype)
         init_worker_distributed_environment(
-            self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, current_platform.dist_backend
+            self.vllm_config,
+            self.rank,
+            self.distributed_init_method,
+            self.local_rank,
+            current_platform.dist_backend,
         )
         set_random_seed(self.model_config.seed)
         gc.collect()
@@ -55,6 +63,39 @@ class ChipWorker(Worker):
         replica = parallel.data_parallel_rank_local
         replica = parallel.data_parallel_index if replica is None else replica
         return self.local_rank + replica * parallel.world_size
+
+    @torch.inference_mode()
+    def determine_available_memory(self) -> int:
+        """Bytes for the cache, measured on short batches; what activations take grows with the number of tokens.
+
+        vLLM measures a batch of the largest size, which takes a chip of CPU threads many seconds.
+        """
+        runner = self.model_runner
+        tokens, short = runner.max_num_tokens, max(_PROFILED_TOKENS, self.scheduler_config.max_num_seqs)
+        if tokens <= short:
+            return super().determine_available_memory()
+        growth = 0
+        if not self.cache_config.kv_cache_memory_bytes:
+            with set_current_vllm_config(self.vllm_config):
+                peaks = [self._peak_of_pass(length) for length in (short // 2, short)]
+            growth = max(peaks[1] - peaks[0], 0) * (tokens - short) // (short - short // 2)
+        runner.max_num_tokens = short
+        try:
+            available = super().determine_available_memory() - growth
+        finally:
+            runner.max_num_tokens = tokens
+        self.available_kv_cache_memory_bytes = available
+        return available
+
+    def _peak_of_pass(self, tokens: int) -> int:
+        torch.accelerator.synchronize()
+        torch.accelerator.reset_peak_memory_stats()
+        before = torch.accelerator.memory_allocated()
+        self.model_runner._dummy_run(
+            tokens, is_profile=True, **({"skip_attn": True} if self.use_v2_model_runner else {})
+        )
+        torch.accelerator.synchronize()
+        return torch.accelerator.max_memory_allocated() - before
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
         return nullcontext()

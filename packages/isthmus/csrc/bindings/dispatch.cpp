@@ -171,6 +171,13 @@ void bind_dispatch(py::module_& m) {
   m.def("routes", &routes);
   m.def("unboxed_overloads", &unboxed_overloads);
   m.def("set_strict", &set_strict);
+  m.def("batch_invariant", &batch_invariant);
+  m.def("set_batch_invariant", [](bool on) {
+    finish_registration();
+    if (on || batch_invariant()) set_batch_invariant_kernels(on);
+    set_batch_invariant(on);
+    note_first_routes();
+  });
   m.def("sync_debug_mode", [] { return static_cast<int>(detail::sync_debug_mode.load()); });
   m.def("set_sync_debug_mode",
         [](int mode) { detail::sync_debug_mode.store(static_cast<SyncDebugMode>(mode)); });

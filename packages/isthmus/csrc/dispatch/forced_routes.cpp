@@ -69,6 +69,12 @@ void list_overload(Overload& overload) {
     if (matches(overload.name(), pattern)) overload.force(route);
 }
 
+void note_first_routes() {
+  Registry& all = registry();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  for (const auto& [name, overload] : all.overloads) overload->note_first_route();
+}
+
 size_t force_route(const std::string& pattern, const std::string& route) {
   const std::optional<Route> wanted = forcible(route);
   TORCH_CHECK_VALUE(wanted || route.empty(), "route ", route,

@@ -13,6 +13,9 @@ namespace isthmus {
 // must never be destroyed.
 void list_overload(Overload& overload);
 
+// Notes the route that each overload takes first, after a change of mode.
+void note_first_routes();
+
 // Forces a route on every overload whose name, with or without overload name, matches the pattern; "" undoes.
 // Returns how many overloads have the route. Throws for a route that cannot be forced.
 size_t force_route(const std::string& pattern, const std::string& route);

@@ -3,7 +3,8 @@
 
 namespace isthmus {
 
-// Reads ISTHMUS_STRICT and ISTHMUS_TRACE, once, when the driver is opened. Throws options::Error.
+// Reads ISTHMUS_STRICT, ISTHMUS_TRACE and ISTHMUS_BATCH_INVARIANT, once, when the driver is opened. Throws
+// options::Error.
 void read_modes();
 
 // Whether the fallback route raises.
@@ -13,5 +14,9 @@ void set_strict(bool strict) noexcept;
 // Whether new choices of a route are printed.
 bool tracing() noexcept;
 void set_tracing(bool tracing) noexcept;
+
+// Whether rows have the same bits in every batch (ISTHMUS_BATCH_INVARIANT).
+bool batch_invariant() noexcept;
+void set_batch_invariant(bool on) noexcept;
 
 }  // namespace isthmus

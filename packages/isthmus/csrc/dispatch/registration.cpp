@@ -23,6 +23,11 @@ std::unordered_map<std::string, PartialKernel>& partial_kernels() {
   return kernels;
 }
 
+std::unordered_map<std::string, Decomposition>& batch_invariant_kernels() {
+  static auto& kernels = *new std::unordered_map<std::string, Decomposition>;
+  return kernels;
+}
+
 // Registers an overload for the chip.
 void register_overload(const c10::OperatorHandle& op, Overload::Routes routes) {
   static auto& registered = *new std::vector<c10::RegistrationHandleRAII>;
@@ -164,6 +169,8 @@ class Registration {
     }
     if (const auto partial = partial_kernels().find(name); partial != partial_kernels().end())
       routes.partial = &partial->second;
+    if (const auto found = batch_invariant_kernels().find(name); found != batch_invariant_kernels().end())
+      routes.batch_invariant = found->second;
     if (!routes.kernel && composite && !(routes.delegate && routes.cpu)) return;  // PyTorch's own dispatch
     if (routes.kernel || routes.cpu || routes.decomposition) register_overload(op, std::move(routes));
   }
@@ -186,6 +193,10 @@ class Registration {
 
 void set_partial_kernel(const std::string& name, PartialKernel kernel) {
   partial_kernels()[name] = std::move(kernel);
+}
+
+void set_batch_invariant_kernel(const std::string& name, Decomposition kernel) {
+  batch_invariant_kernels()[name] = std::move(kernel);
 }
 
 bool serve_extension(const std::string& name) {

@@ -26,7 +26,7 @@ Overload::Overload(const c10::OperatorHandle& op, Routes routes)
   if (routes_.prefer_delegate) std::swap(order_[0], order_[1]);
   std::erase_if(order_, [this](Route route) { return !has(route); });
   choose(Route::kNone);
-  note(order_.empty() ? Route::kNone : order_.front(), routes_.reason);
+  note_first_route();
 }
 
 // Takes only the forced route, or the first that serves the arguments.
@@ -43,6 +43,7 @@ void Overload::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, to
   const auto arguments = [&] { return torch::jit::last(*stack, op.schema().arguments().size()); };
   const Route forced = forced_.load(std::memory_order_relaxed);
   if (C10_LIKELY(forced == Route::kNone)) {
+    if (is_batch_invariant() && decompose(routes_.batch_invariant, op, stack)) return;
     for (const Route route : order_)
       if (take(route, op, stack)) return;
     refuse(std::nullopt, arguments());
@@ -120,14 +121,23 @@ void Overload::note(Route route, const std::string& reason) const { note_route(n
 bool Overload::force(std::optional<Route> route) {
   if (!route) {
     choose(Route::kNone);
-    note(order_.empty() ? Route::kNone : order_.front(), routes_.reason);
+    note_first_route();
     return true;
   }
   // The user may force the fallback even where the driver does not allow it.
   if (!has(*route) && !(*route == Route::kFallback && routes_.cpu)) return false;
   choose(*route);
-  note(*route, "forced");
+  note_first_route();
   return true;
+}
+
+void Overload::note_first_route() const {
+  if (const Route forced = forced_.load(std::memory_order_relaxed); forced != Route::kNone)
+    note(forced, "forced");
+  else if (is_batch_invariant())
+    note(Route::kDecomposition, "rows with the same bits in every batch");
+  else
+    note(order_.empty() ? Route::kNone : order_.front(), routes_.reason);
 }
 
 void Overload::refuse(std::optional<Route> forced, c10::ArrayRef<c10::IValue> arguments) {

@@ -14,6 +14,7 @@
 #include "dispatch/compute_dtype.h"
 #include "dispatch/cpu_route.h"
 #include "dispatch/kernel_route.h"
+#include "dispatch/modes.h"
 #include "dispatch/statistics.h"
 
 namespace isthmus {
@@ -38,6 +39,7 @@ class Overload : public c10::OperatorKernel {
     bool fallback = false;                   // or on copies of it
     const PartialKernel* partial = nullptr;  // null: the CPU kernel takes any arguments
     std::unique_ptr<Widening> widening;      // before the CPU kernel
+    Decomposition batch_invariant;           // ahead of every route in that mode; null: rows never vary
     bool prefer_delegate = false;
     std::string reason;  // reason for the first route, for all_routes()
   };
@@ -49,12 +51,16 @@ class Overload : public c10::OperatorKernel {
   // Takes only the given route; no route restores the order of preference. Returns false if the overload
   // lacks it.
   bool force(std::optional<Route> route);
+  // Notes the route that calls take first now, for all_routes().
+  void note_first_route() const;
   const KernelRoute* kernel() const { return routes_.kernel.get(); }
   const std::string& name() const { return name_; }
 
  protected:
   // Whether a call goes to the delegate route, whatever its arguments and the modes in effect.
-  bool is_delegated() const noexcept { return delegated_.load(std::memory_order_relaxed); }
+  bool is_delegated() const noexcept {
+    return delegated_.load(std::memory_order_relaxed) && C10_LIKELY(!is_batch_invariant());
+  }
 
   void count(Route route) {
     OperatorCalls* calls = calls_[static_cast<size_t>(route)].load(std::memory_order_acquire);
@@ -69,6 +75,10 @@ class Overload : public c10::OperatorKernel {
 
  private:
   bool has(Route route) const;
+  bool is_batch_invariant() const noexcept {
+    return C10_UNLIKELY(batch_invariant()) && routes_.batch_invariant &&
+           forced_.load(std::memory_order_relaxed) == Route::kNone;
+  }
   bool take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void call_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind);
   bool take_cpu(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);

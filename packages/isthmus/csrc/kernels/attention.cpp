@@ -11,6 +11,7 @@
 #include "kernels/attention_backward.h"
 #include "kernels/attention_blas.h"
 #include "kernels/attention_forward.h"
+#include "kernels/attention_paged.h"
 #include "kernels/attention_tiles.h"
 
 namespace isthmus::kernels::attention {
@@ -142,6 +143,12 @@ std::tuple<Tensor, Tensor> run_forward(const Tensor& given_query, const Tensor& 
   shape.back() = call.value_features;
   const Tensor sums = at::empty(sums_shape(query), query.options().dtype(wide_type(query)));
   const at::ScalarType wide = wide_type(query);
+  if (is_paged(call)) {
+    const Tensor out = at::empty(shape, query.options());
+    AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, query.scalar_type(), "attention",
+                                    [&] { forward_paged<scalar_t>(call, query, key, value, out, sums); });
+    return {out, sums};
+  }
   if (query.scalar_type() == at::kBFloat16 && has_tiles()) {
     const Tensor out = at::empty(shape, query.options());
     TileForward products(call, operand<const Half>(query), operand<const Half>(key),

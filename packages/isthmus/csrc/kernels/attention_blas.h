@@ -2,6 +2,8 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/batch_invariant.h"
+#include "kernels/row_dots.h"
 
 extern "C" {
 void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
@@ -69,12 +71,20 @@ class ForwardProducts {
     }
     // Products with keys first up to first + count, a row of block_keys for each query.
     void scores(int64_t first, int64_t count, T* out) {
+      if (of_.invariant_)
+        return row_dots::multiply<T>(queries_, count, of_.call_.features, query_, of_.query_.token,
+                                     of_.key_.at(span_.batch, span_.key + first, head_), of_.key_.token, out,
+                                     of_.block_keys);
       multiply<T>(queries_, count, of_.call_.features, {query_, of_.query_.token},
                   {of_.key_.at(span_.batch, span_.key + first, head_), of_.key_.token, true}, 0, out,
                   of_.block_keys);
     }
     // out += weights @ values of those keys.
     void add_values(const T* weights, int64_t first, int64_t count, T* out) {
+      if (of_.invariant_)
+        return row_dots::add_product<T>(queries_, of_.call_.value_features, count, weights, of_.block_keys,
+                                        of_.value_.at(span_.batch, span_.key + first, head_),
+                                        of_.value_.token, out, of_.value_pitch());
       multiply<T>(queries_, of_.call_.value_features, count, {weights, of_.block_keys},
                   {of_.value_.at(span_.batch, span_.key + first, head_), of_.value_.token}, 1, out,
                   of_.value_pitch());
@@ -90,6 +100,7 @@ class ForwardProducts {
  private:
   const Call& call_;
   Operand<const T> query_, key_, value_;
+  const bool invariant_ = batch_invariant;
 };
 
 // Blocks of the backward pass; gradients begin at 0.

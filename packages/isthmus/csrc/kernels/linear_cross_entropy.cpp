@@ -3,7 +3,6 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
@@ -14,7 +13,9 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/batch_invariant.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/invariant_products.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -57,10 +58,7 @@ Tensor logits_of(const Call& call, const Tensor& buffer, int64_t row, int64_t ro
   Tensor out = buffer.narrow(0, 0, rows * columns).view({rows, columns});
   const Tensor part = call.hidden.narrow(0, row, rows);
   const Tensor weight = call.weight.narrow(0, column, columns).t();
-  if (call.bias.defined())
-    at::addmm_out(out, call.bias.narrow(0, column, columns), part, weight);
-  else
-    at::mm_out(out, part, weight);
+  multiply_matrices(out, part, weight, call.bias.defined() ? call.bias.narrow(0, column, columns) : Tensor());
   return out;
 }
 
@@ -69,7 +67,9 @@ void losses_by_blocks(const Call& call, int64_t chunk, const Losses& to) {
   using W = Wide<T>;
   const int64_t rows = call.rows(), n = call.classes(), height = std::min(rows, kRows);
   if (rows == 0) return;
-  const int64_t width = std::max<int64_t>(1, std::min({chunk * n / height, n, kColumns}));
+  // A row's sum is continued from block to block, so that its bits depend on their width.
+  const int64_t width = batch_invariant ? std::min(n, kColumns)
+                                        : std::max<int64_t>(1, std::min({chunk * n / height, n, kColumns}));
   const auto terms = call.terms<W>();
   const int64_t* target = call.target.const_data_ptr<int64_t>();
   const Tensor buffer = at::empty({height * width}, call.hidden.options());

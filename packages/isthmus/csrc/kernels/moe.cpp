@@ -5,13 +5,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
 #include <torch/library.h>
 
 #include <cstring>
 #include <vector>
 
 #include "kernels/pieces.h"
+#include "kernels/invariant_products.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -185,7 +185,10 @@ void for_groups(const Tensor& given_sizes, int64_t groups, int64_t rows, const B
 
 void multiply(Tensor out, const Tensor& a, const Tensor& b) {
   if (out.numel() == 0) return;
-  a.size(1) == 0 ? out.zero_() : at::mm_out(out, a, b);
+  if (a.size(1) == 0)
+    out.zero_();
+  else
+    multiply_matrices(out, a, b);
 }
 
 Tensor grouped_matmul(const Tensor& input, const Tensor& weight, const Tensor& sizes, bool trans_b) {

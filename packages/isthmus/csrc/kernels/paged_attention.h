@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/exponential.h"
 #include "kernels/paged_cache.h"
-#include "kernels/register_tiles.h"
 
 namespace isthmus::kernels::paged {
 
@@ -21,7 +21,7 @@ using attention::Range;
 using attention::Scratch;
 
 constexpr int64_t kPart = 256;  // keys
-constexpr int64_t kMostRows = 128;
+constexpr int64_t kMostRows = 256;
 
 // One sequence: its queries in the packed tensor, its keys, and the row of the block table.
 struct Sequence {
@@ -42,6 +42,8 @@ struct Call {
   std::vector<W> sinks;        // [heads], or empty
 
   int64_t groups() const { return heads / key_heads; }
+  // Whether a score is a product and a scale.
+  bool is_plain() const { return softcap == 0 && alibi.empty(); }
   // Keys that any of several consecutive queries of a sequence sees.
   Range visible(const Sequence& sequence, int64_t query, int64_t count = 1) const {
     const int64_t at = query + sequence.keys - sequence.queries;
@@ -81,69 +83,58 @@ template <typename W>
   }
 }
 
-// Computes tasks, one part of the keys at a time; T is the type of queries, C that of the cache.
-template <typename T, typename C>
-class Worker {
+// The rows of a task and the softmax of one part of the keys; T is the type of queries, Weight that of
+// weights.
+template <typename T, typename Weight>
+class PartRows {
  public:
   using W = kernels::Wide<T>;
   using V = Vectorized<W>;
-  static constexpr int64_t kSize = V::size(), kColumns = tiles::kPanel<W>;
-  static constexpr W kNothing = -std::numeric_limits<W>::infinity();
-
-  // Columns of a row of values in the type computed in: a whole number of vectors.
-  static int64_t pitch(const Call<W>& call) { return (call.value_features + kSize - 1) / kSize * kSize; }
-
-  Worker(const Call<W>& call, Cache<const C> keys, Cache<const C> values, int64_t rows)
-      : call_(call),
-        keys_(keys),
-        values_(values),
-        pitch_(pitch(call)),
-        in_place_(std::is_same_v<C, W> && call.value_features % kSize == 0),
-        query_(rows * call.features),
-        panel_(call.features * kColumns),
-        staged_(kColumns * std::max(call.features, pitch_)),
-        scores_(rows * kPart),
-        total_(rows * pitch_),
-        rows_(kPart),
-        top_(rows),
-        sum_(rows) {}
-
-  // Reads the queries of a task: [tokens, heads, features] with these strides.
-  void begin(const Task& task, const T* query, int64_t token, int64_t head) {
-    task_ = task;
-    sequence_ = call_.sequences[task.sequence];
-    groups_ = call_.groups();
-    for (int64_t r = 0; r < rows(); ++r)
-      widen(query + (sequence_.query + task.query + r / groups_) * token +
-                (task.key_head * groups_ + r % groups_) * head,
-            call_.features, query_.get() + r * call_.features);
-  }
+  static constexpr int64_t kSize = V::size();
 
   int64_t rows() const { return task_.queries * groups_; }
 
-  // Computes a part of the keys for every row.
-  void compute(int64_t part) {
-    first_ = part * kPart;
-    multiply_keys();
-    for (int64_t r = 0; r < rows(); ++r) exponentials(r);
-    std::fill_n(total_.get(), rows() * pitch_, W(0));
-    add_values();
-  }
-
-  // The results of compute().
+  // The softmax of a row over the part computed last.
   Partial<W> result(int64_t row) const { return {top_[row], sum_[row], total_.get() + row * pitch_}; }
 
- private:
-  // Keys of this part that rows see, from its first.
+ protected:
+  static constexpr W kNothing = -std::numeric_limits<W>::infinity();
+
+  // Room for a number of rows, a pitch for their totals, and tiles of so many rows for exponentials().
+  PartRows(const Call<W>& call, int64_t rows, int64_t pitch, int64_t tile)
+      : call_(call),
+        pitch_(pitch),
+        tile_(tile),
+        scores_(rows * kPart),
+        total_(rows * pitch),
+        top_(rows),
+        sum_(rows) {}
+
+  void begin(const Task& task) {
+    task_ = task;
+    sequence_ = call_.sequences[task.sequence];
+    groups_ = call_.groups();
+  }
+
+  // Calls body(row, features) for the queries of the task, [tokens, heads, features] with these strides.
+  template <typename Body>
+  void for_queries(const T* query, int64_t token, int64_t head, const Body& body) const {
+    for (int64_t r = 0; r < rows(); ++r)
+      body(r, query + (sequence_.query + task_.query + r / groups_) * token +
+                  (task_.key_head * groups_ + r % groups_) * head);
+  }
+
+  // Keys of this part that some rows see, from its first.
   Range seen(int64_t row, int64_t count) const {
     const int64_t query = row / groups_, last = (row + count - 1) / groups_;
     const Range all = call_.visible(sequence_, task_.query + query, last - query + 1);
     return {std::clamp<int64_t>(all.first - first_, 0, kPart),
             std::clamp<int64_t>(all.last - first_, 0, kPart)};
   }
+  Range seen_by_tile(int64_t row) const { return seen(row, std::min(tile_, rows() - row)); }
 
   // Calls body(key, count, address of the first) for the keys first up to last of this part, by blocks.
-  template <typename Body>
+  template <typename C, typename Body>
   void for_blocks(const Cache<const C>& cache, int64_t first, int64_t last, const Body& body) const {
     for (int64_t key = first; key < last;) {
       const int64_t number = (first_ + key) / cache.size, offset = first_ + key - number * cache.size;
@@ -153,143 +144,103 @@ class Worker {
     }
   }
 
-  void multiply_keys() {
-    const Range all = seen(0, rows());
-    for (int64_t begin = all.first / kColumns * kColumns; begin < all.last; begin += kColumns) {
-      pack(std::max(begin, all.first), std::min(begin + kColumns, all.last), begin);
-      for (int64_t r = 0; r < rows(); r += tiles::kRows) {
-        const int64_t count = std::min<int64_t>(tiles::kRows, rows() - r);
-        const Range tile = seen(r, count);
-        if (tile.first >= begin + kColumns || tile.last <= begin) continue;
-        tiles::multiply_rows<W>(count, query_.get() + r * call_.features, call_.features, panel_.get(),
-                                call_.features, scores_.get() + r * kPart + begin, kPart);
-      }
-    }
-  }
-
-  // Turns the features of keys first up to last into a panel whose columns begin at a key.
-  void pack(int64_t first, int64_t last, int64_t begin) {
-    const int64_t features = call_.features;
-    if (last - first < kColumns) std::fill_n(panel_.get(), features * kColumns, W(0));
-    if constexpr (std::is_same_v<C, W>) {
-      if (keys_.size % kSize == 0) {
-        for_blocks(keys_, first, last, [&](int64_t key, int64_t count, const C* rows) {
-          turn(rows, keys_.token, key - begin, count);
-        });
-        return;
-      }
-    }
-    for_blocks(keys_, first, last, [&](int64_t key, int64_t count, const C* rows) {
+  // Asks for keys first up to last of this part, which blocks scatter so that the processor foresees no
+  // address.
+  template <typename C>
+  void fetch(const Cache<const C>& cache, int64_t first, int64_t last, int64_t features) const {
+    constexpr int64_t kLine = 64 / sizeof(C);
+    for_blocks(cache, first, last, [&](int64_t, int64_t count, const C* rows) {
       for (int64_t i = 0; i < count; ++i)
-        widen(rows + i * keys_.token, features, staged_.get() + (key + i - first) * features);
+        for (int64_t d = 0; d < features; d += kLine) __builtin_prefetch(rows + i * cache.token + d, 0, 2);
     });
-    turn(staged_.get(), features, first - begin, last - first);
   }
 
-  void turn(const W* rows, int64_t step, int64_t column, int64_t count) {
-    at::vec::transpose_mxn<W>(rows, step, panel_.get() + column, kColumns, static_cast<int>(count),
-                              static_cast<int>(call_.features));
-  }
-
-  // The products of a row become the exponentials of its scores.
-  [[gnu::noinline]] void exponentials(int64_t row) {
+  // The products of a row with this part become its weights; those of its tile that it does not see become 0.
+  [[gnu::noinline, gnu::flatten]] void exponentials(int64_t row, Weight* weights) {
     W* x = scores_.get() + row * kPart;
-    const Range own = seen(row, 1), tile = seen_by_tile(row);
-    const int64_t begin = own.first / kSize * kSize;
-    top_[row] = sum_[row] = 0;
-    if (own.first >= own.last) {
-      top_[row] = kNothing;
-      std::fill(x + tile.first, x + tile.last, W(0));
+    const Range own = seen(row, 1), tile = seen_by_tile(row / tile_ * tile_);
+    const int64_t begin = own.first / kStep * kStep, end = (own.last + kStep - 1) / kStep * kStep;
+    top_[row] = kNothing;
+    sum_[row] = 0;
+    W scale = call_.scale[task_.key_head];
+    if (own.first < own.last) {
+      if (!call_.is_plain() || scale <= 0) {
+        transform(row, x, begin, end);
+        scale = 1;
+      }
+      top_[row] = maximum(x, own) * scale;
+    }
+    if (!std::isfinite(top_[row])) {  // an approximate exponential may miss these
+      std::fill(weights + tile.first, weights + tile.last, Weight(0));
+      if (top_[row] != kNothing) top_[row] = sum_[row] = std::numeric_limits<W>::quiet_NaN();
       return;
     }
-    const V scale(call_.scale[task_.key_head]), low(static_cast<W>(own.first)),
-        high(static_cast<W>(own.last)), nothing(kNothing);
-    const V cap(call_.softcap), inverse(W(1) / (call_.softcap != 0 ? call_.softcap : W(1)));
-    const int64_t head = task_.key_head * groups_ + row % groups_;
-    const W slope = call_.alibi.empty() ? W(0) : call_.alibi[task_.sequence * call_.heads + head];
-    const int64_t position = task_.query + row / groups_ + sequence_.keys - sequence_.queries - first_;
-    const V by(slope), at(static_cast<W>(position));
-    V top(kNothing);
-    for (int64_t j = begin; j < own.last; j += kSize) {
-      V score = V::loadu(x + j) * scale;
-      if (call_.softcap != 0) score = (score * inverse).tanh() * cap;
-      const V column = V::arange(static_cast<W>(j), W(1));
-      if (slope != 0) score = score - by * (at - column).abs();
-      if (j < own.first || j + kSize > own.last)
-        score = V::blendv(nothing, score, (column >= low) & (column < high));
-      score.store(x + j);
-      top = at::vec::maximum(top, score);
+    const V by(scale), top(top_[row]);
+    V low(W(0)), high(W(0));
+    for (int64_t j = begin; j < end; j += kStep) {
+      const V one = exponential<W>(seen_only(V::loadu(x + j) * by, j, own) - top),
+              two = exponential<W>(seen_only(V::loadu(x + j + kSize) * by, j + kSize, own) - top);
+      low = low + one;
+      high = high + two;
+      store(one, two, weights + j);
     }
-    const W most = at::vec::vec_reduce_all([](V& a, V& b) { return at::vec::maximum(a, b); }, top);
-    top_[row] = most;
-    if (most == kNothing || !std::isfinite(most)) {  // an approximate exponential may miss these
-      std::fill(x + tile.first, x + tile.last, W(0));
-      if (most != kNothing) top_[row] = sum_[row] = std::numeric_limits<W>::quiet_NaN();
-      return;
-    }
-    const V less(most);
-    V sum(W(0));
-    int64_t j = begin;
-    for (; j < own.last; j += kSize) {
-      const V power = exponential<W>(V::loadu(x + j) - less);
-      power.store(x + j);
-      sum = sum + power;
-    }
-    sum_[row] = sum_of<V>(sum);
-    if (tile.first < begin) std::fill(x + tile.first, x + begin, W(0));
-    if (j < tile.last) std::fill(x + j, x + tile.last, W(0));
-  }
-
-  Range seen_by_tile(int64_t row) const {
-    const int64_t first = row / tiles::kRows * tiles::kRows;
-    return seen(first, std::min<int64_t>(tiles::kRows, rows() - first));
-  }
-
-  void add_values() {
-    const Range all = seen(0, rows());
-    const int64_t step = in_place_ ? kPart : kColumns;
-    for (int64_t begin = all.first / step * step; begin < all.last; begin += step) {
-      const int64_t first = std::max(begin, all.first), last = std::min(begin + step, all.last);
-      point_to_values(first, last);
-      for (int64_t r = 0; r < rows(); r += tiles::kRows) {
-        const int64_t count = std::min<int64_t>(tiles::kRows, rows() - r);
-        const Range tile = seen(r, count);
-        const int64_t from = std::max(first, tile.first), to = std::min(last, tile.last);
-        if (from >= to) continue;
-        tiles::add_rows<W>(count, scores_.get() + r * kPart + from, kPart, rows_.data() + from - first,
-                           pitch_, to - from, total_.get() + r * pitch_, pitch_);
-      }
-    }
-  }
-
-  // Addresses of the values of keys first up to last in the type computed in.
-  void point_to_values(int64_t first, int64_t last) {
-    for_blocks(values_, first, last, [&](int64_t key, int64_t count, const C* rows) {
-      for (int64_t j = key - first; j < key - first + count; ++j, rows += values_.token) {
-        if constexpr (std::is_same_v<C, W>) {
-          if (in_place_) {
-            rows_[j] = rows;
-            continue;
-          }
-        }
-        W* copy = staged_.get() + j * pitch_;
-        widen(rows, call_.value_features, copy);
-        std::fill(copy + call_.value_features, copy + pitch_, W(0));
-        rows_[j] = copy;
-      }
-    });
+    sum_[row] = sum_of<V>(low + high);
+    if (tile.first < begin) std::fill(weights + tile.first, weights + begin, Weight(0));
+    if (end < tile.last) std::fill(weights + end, weights + tile.last, Weight(0));
   }
 
   const Call<W>& call_;
-  const Cache<const C> keys_, values_;
-  const int64_t pitch_;
-  const bool in_place_;
-  const Scratch<W> query_, panel_, staged_, scores_, total_;
-  std::vector<const W*> rows_;
+  const int64_t pitch_, tile_;
+  const Scratch<W> scores_, total_;
   std::vector<W> top_, sum_;
   Task task_{};
   Sequence sequence_{};
   int64_t groups_ = 1, first_ = 0;
+
+ private:
+  static constexpr int64_t kStep = 2 * kSize;
+
+  // -inf for keys that the row does not see.
+  static V seen_only(const V& score, int64_t j, Range own) {
+    if (j >= own.first && j + kSize <= own.last) return score;
+    const V column = V::arange(static_cast<W>(j), W(1));
+    return V::blendv(V(kNothing), score,
+                     (column >= V(static_cast<W>(own.first))) & (column < V(static_cast<W>(own.last))));
+  }
+
+  W maximum(const W* x, Range own) const {
+    V low(kNothing), high(kNothing);
+    for (int64_t j = own.first / kStep * kStep; j < own.last; j += kStep) {
+      low = at::vec::maximum(low, seen_only(V::loadu(x + j), j, own));
+      high = at::vec::maximum(high, seen_only(V::loadu(x + j + kSize), j + kSize, own));
+    }
+    return at::vec::vec_reduce_all([](V& a, V& b) { return at::vec::maximum(a, b); },
+                                   at::vec::maximum(low, high));
+  }
+
+  // Scale, soft cap and ALiBi.
+  void transform(int64_t row, W* x, int64_t begin, int64_t end) const {
+    const int64_t head = task_.key_head * groups_ + row % groups_;
+    const W slope = call_.alibi.empty() ? W(0) : call_.alibi[task_.sequence * call_.heads + head];
+    const V scale(call_.scale[task_.key_head]), cap(call_.softcap),
+        inverse(W(1) / (call_.softcap != 0 ? call_.softcap : W(1))), by(slope),
+        at(static_cast<W>(task_.query + row / groups_ + sequence_.keys - sequence_.queries - first_));
+    for (int64_t j = begin; j < end; j += kSize) {
+      V score = V::loadu(x + j) * scale;
+      if (call_.softcap != 0) score = (score * inverse).tanh() * cap;
+      if (slope != 0) score = score - by * (at - V::arange(static_cast<W>(j), W(1))).abs();
+      score.store(x + j);
+    }
+  }
+
+  static void store(const V& one, const V& two, Weight* to) {
+    if constexpr (std::is_same_v<Weight, W>) {
+      one.store(to);
+      two.store(to + kSize);
+    } else {
+      at::vec::convert_from_float<Weight>(one, two).store(to);
+    }
+  }
 };
 
 // The output and the logarithms of the sums, [heads, tokens], which may be null.
@@ -423,21 +374,19 @@ class Parts {
 };
 
 // out = softmax(scores) @ values for every query of every sequence.
-template <typename T, typename C>
+template <typename Worker, typename T, typename C>
 void compute(const Call<kernels::Wide<T>>& call, const T* query, int64_t token, int64_t head,
              Cache<const C> keys, Cache<const C> values, const Results<T>& results) {
   using W = kernels::Wide<T>;
+  struct State {
+    Worker worker;
+    Running<W> running;
+  };
   const std::vector<Task> tasks = tasks_of(call);
   int64_t rows = 0;
   for (const Task& task : tasks) rows = std::max(rows, task.queries * call.groups());
-  const int64_t pitch = Worker<T, C>::pitch(call), count = static_cast<int64_t>(tasks.size());
-  struct State {
-    Worker<T, C> worker;
-    Running<W> running;
-  };
-  const auto make = [&] {
-    return State{Worker<T, C>(call, keys, values, rows), Running<W>(call, rows, pitch)};
-  };
+  const int64_t pitch = Worker::pitch(call), count = static_cast<int64_t>(tasks.size());
+  const auto make = [&] { return State{Worker(call, keys, values, rows), Running<W>(call, rows, pitch)}; };
   const int64_t threads = at::get_num_threads();
   if (threads == 1 || count >= 2 * threads) {
     for_each_task(count, make, [&](State& state, int64_t i) {

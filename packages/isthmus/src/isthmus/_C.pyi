@@ -335,6 +335,12 @@ def set_tracing(tracing: bool) -> None:
 def set_strict(strict: bool) -> None:
     """Whether the fallback route raises (ISTHMUS_STRICT)."""
 
+def batch_invariant() -> bool:
+    """Whether rows have the same bits in every batch."""
+
+def set_batch_invariant(on: bool) -> None:
+    """Serve each row of the operators with such kernels by the same additions in every batch."""
+
 def sync_debug_mode() -> int:
     """Mode for operators that make the host wait for the chip: 0 off, 1 warn, 2 error."""
 

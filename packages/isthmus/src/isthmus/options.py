@@ -66,6 +66,8 @@ OPTIONS = (
     Option("route", "text", "", "dispatch",
            "forced routes (kernel, delegate, decomposition, fallback): "
            "aten::mm=kernel,*softmax*=fallback, or @file"),
+    Option("batch_invariant", "switch", False, "dispatch",
+           "rows of products, reductions and activations have the same bits in every batch, on chips that can"),
     Option("trace", "switch", False, "dispatch", "print each new choice of a route"),
     Option("libraries", "text", "", "import torch",
            "operator libraries to load ahead of the driver's own, separated as in PATH"),
@@ -93,7 +95,7 @@ OPTIONS = (
     Option("host_devices", "integer", None, "host chip",
            "number of devices; empty: one, or one for each local rank", least=0, most=64),
     Option("host_memory", "size", "8GiB", "host chip",
-           "memory of one device: 8GiB, 512MiB, or bytes", least=2 << 20, most=64 << 40),
+           "memory of one device: 8GiB, 512MiB, or bytes; at most the machine's", least=2 << 20, most=64 << 40),
     Option("host_strict", "switch", False, "host chip",
            "device memory faults outside kernels and is poisoned when fresh; streams are delayed"),
     Option("host_async", "switch", False, "host chip",

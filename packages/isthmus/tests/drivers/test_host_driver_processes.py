@@ -71,6 +71,16 @@ def test_devices_of_other_capacity_are_other_devices(environment: dict[str, str]
         assert second.allocate(32) == "ok 0"
 
 
+def test_a_device_has_no_more_memory_than_the_machine(environment: dict[str, str]) -> None:
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    with Holder(environment | {"ISTHMUS_HOST_MEMORY": "64TiB"}) as first:
+        free = int(first.allocate(1).removeprefix("ok "))
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:"))
+        assert 0 < free <= available * 1.1 and free < machine  # other programs run meanwhile
+        assert first.allocate(machine + 1).startswith("3 memory_allocate: chip 0 is out of memory")
+
+
 def test_account_is_private_to_the_user(environment: dict[str, str]) -> None:
     with Holder(environment) as holder:
         assert holder.allocate(2) == "ok 62"

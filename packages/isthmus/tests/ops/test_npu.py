@@ -130,7 +130,7 @@ def paged(ends=(0, 1, 4, 6), lengths=(130, 3, 40), block=128, dtype=BF16, **chan
     out = tokens(7, 4, cache[1].shape[-1], dtype=dtype)
     numbers = [torch.tensor(each, dtype=torch.int32) for each in (ends, lengths)]
     names = "slopes sinks key_scale value_scale out lse longest_q longest_k scale left right softcap"
-    defaults = dict.fromkeys(names.split()) | {"out": out, "longest_q": 3, "longest_k": 130, "scale": 0.25}
+    defaults = dict.fromkeys(names.split()) | {"out": out, "longest_q": 6, "longest_k": 130, "scale": 0.25}
     others = defaults | {"right": 0, "softcap": 0.0} | changes
     return (tokens(7, 4, 16, dtype=dtype), *cache, table, *numbers, *others.values())
 
@@ -172,7 +172,7 @@ def test_calls_are_as_documented_and_results_as_the_composites(case):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"left": 5}, {"right": None}, {"ends": (0, 1, 1, 6)}, {"ends": (0, 1, 6, 6), "longest_q": 5}],
+    [{}, {"left": 5}, {"right": None}, {"ends": (0, 1, 1, 6)}, {"ends": (0, 1, 6, 6)}],
     ids=["causal", "window", "all keys", "no query", "more queries than keys"],
 )
 def test_paged_attention_is_as_the_composite(changes):

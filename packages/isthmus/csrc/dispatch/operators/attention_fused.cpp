@@ -25,6 +25,7 @@
 #include <numeric>
 
 #include "dispatch/mapping.h"
+#include "dispatch/modes.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/operators/register.h"
 #include "dispatch/preferences.h"
@@ -261,7 +262,7 @@ void register_attention() {
 
 void set_fused_attention(bool asked) noexcept { requested = asked; }
 
-bool fused_attention() noexcept { return requested || has_kernel; }
+bool fused_attention() noexcept { return requested || has_kernel || (batch_invariant() && delegates_to_cpu()); }
 
 namespace {
 

@@ -3,6 +3,8 @@
 namespace isthmus {
 
 void register_operators() {
+  register_batch_invariant_products();
+  register_batch_invariant_elementwise();
   register_convolution();
   register_attention();
   register_histogram();

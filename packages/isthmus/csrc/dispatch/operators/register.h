@@ -6,6 +6,14 @@ namespace isthmus {
 // Calls the functions below; after set_preferences() and before register_routes().
 void register_operators();
 
+// Serves products, and what else computes a row by its place in the batch, in batch-invariant mode where the
+// CPU's kernels serve (batch_invariant_products.cpp, batch_invariant_elementwise.cpp).
+void register_batch_invariant_products();
+void register_batch_invariant_elementwise();
+
+// Sets the mode of the fused CPU kernels. Throws if they cannot run.
+void set_batch_invariant_kernels(bool on);
+
 // Notes the routes of the convolutions of out-of-tree backends (convolution.cpp).
 void register_convolution();
 

@@ -1,7 +1,10 @@
 #include "config.h"
 
+#include <algorithm>
+
 #include "error.h"
 #include "isthmus_options.h"
+#include "machine.h"
 
 namespace isthmus::host {
 namespace {
@@ -17,6 +20,12 @@ int32_t read_devices() {
   return static_cast<int32_t>(options::read(devices));
 }
 
+// What the machine has, at most: a program that sizes its caches by it must not be killed.
+uint64_t read_capacity() {
+  const uint64_t bytes = std::min<uint64_t>(options::read(options::kHostMemory), machine_memory());
+  return bytes / kCapacityUnit * kCapacityUnit;
+}
+
 Algorithm read_algorithm() {
   const std::string name = options::read(options::kHostCollective);
   if (name == "mesh") return Algorithm::kMesh;
@@ -29,7 +38,7 @@ Algorithm read_algorithm() {
 Config read_config() {
   try {
     options::read(options::kHostDelegate);
-    return Config{read_devices(), options::read(options::kHostMemory) / kCapacityUnit * kCapacityUnit,
+    return Config{read_devices(), read_capacity(),
                   options::read(options::kHostStrict) || options::read(options::kHostAsync),
                   read_algorithm()};
   } catch (const options::Error& error) {

@@ -10,7 +10,7 @@ enum class Algorithm : uint32_t { kAuto, kMesh, kRing, kHalvingDoubling };
 
 struct Config {
   int32_t devices;      // ISTHMUS_HOST_DEVICES, else LOCAL_WORLD_SIZE, else 1
-  uint64_t capacity;    // ISTHMUS_HOST_MEMORY: bytes per device, a multiple of 2 MiB
+  uint64_t capacity;    // ISTHMUS_HOST_MEMORY, or the machine's: bytes per device, a multiple of 2 MiB
   bool strict;          // ISTHMUS_HOST_STRICT or ISTHMUS_HOST_ASYNC
   Algorithm algorithm;  // ISTHMUS_HOST_COLLECTIVE
 };

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include "config.h"
 #include "device.h"
 #include "error.h"
+#include "machine.h"
 #include "parts.h"
 
 namespace isthmus::host {
@@ -165,7 +167,9 @@ isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
     const Ledger::Usage usage = device.memory().usage();
     const uint64_t held = usage.own + usage.others;
     *total_bytes = device.capacity();
-    *free_bytes = held < device.capacity() ? device.capacity() - held : 0;
+    const uint64_t free_here = held < device.capacity() ? device.capacity() - held : 0;
+    // Other devices and other programs take from the same memory.
+    *free_bytes = std::min(free_here, available_memory());
     return ISTHMUS_OK;
   });
 }

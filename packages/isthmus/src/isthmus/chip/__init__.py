@@ -30,12 +30,15 @@ from isthmus.chip.device import (
     synchronize,
 )
 from isthmus.chip.dispatch import (
+    batch_invariant,
     dispatch_stats,
     fused_attention,
+    is_batch_invariant,
     kernel_choices,
     reset_dispatch_stats,
     routes,
     serve_extension,
+    set_batch_invariant,
     set_fused_attention,
     set_route,
     set_strict,

@@ -200,6 +200,119 @@ def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return write
 
 
+def exponential_(self: Tensor, lambd: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
+    """Fill with -log(1 - u) / lambd for uniform u; half the distance of the numbers u instead of 0."""
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+    u = torch.empty_like(self, dtype=wide).uniform_(generator=generator)
+    least = {torch.float64: 2.0**-54, torch.float16: 2.0**-24}.get(self.dtype, 2.0**-25)
+    return self.copy_(torch.log1p(-u).neg().clamp_min(least).div(lambd))
+
+
+def log_normal_(
+    self: Tensor, mean: float = 1, std: float = 2, *, generator: torch.Generator | None = None
+) -> Tensor:
+    """Fill with exp(n) for normal n."""
+    return self.normal_(mean, std, generator=generator).exp_()
+
+
+def cauchy_(
+    self: Tensor, median: float = 0, sigma: float = 1, *, generator: torch.Generator | None = None
+) -> Tensor:
+    """Fill with median + sigma * tan(pi * (u - 1/2)) for uniform u."""
+    u = torch.empty_like(self).uniform_(generator=generator)
+    return self.copy_(torch.tan((u - 0.5) * math.pi) * sigma + median)
+
+
+def geometric_(self: Tensor, p: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Fill with the number of trials up to the first success, each with probability p."""
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+    waits = torch.empty_like(self, dtype=torch.float32).exponential_(-math.log1p(-p), generator=generator)
+    return self.copy_(waits.ceil())
+
+
+def multinomial(
+    self: Tensor, num_samples: int, replacement: bool = False, *, generator: torch.Generator | None = None
+) -> Tensor:
+    """Indices of drawn categories, int64 [samples] or [rows, samples]; ``self`` holds weights [categories] or [rows, ...].
+
+    A weight over an exponential number is largest in proportion to the weights (Gumbel's trick).
+    """
+    if not self.is_floating_point():
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {self.dtype}")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > self.shape[-1]:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    weights = self if self.dtype == torch.float64 else self.float()
+    if not bool(((weights >= 0) & weights.isfinite()).all()):
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if not bool((weights.sum(-1) > 0).all()):
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if replacement:
+        weights = weights.unsqueeze(-2).expand(*weights.shape[:-1], num_samples, weights.shape[-1])
+        return (weights / torch.empty_like(weights).exponential_(generator=generator)).argmax(-1)
+    return (weights / torch.empty_like(weights).exponential_(generator=generator)).topk(num_samples).indices
+
+
+def _shift_factors(self: Tensor | int, other: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
+    """The shifted tensor and two powers of two, each of half the shift; of all bits where it is out of range.
+
+    One of both may be a number, which takes the dtype of the other.
+    """
+    if not isinstance(self, Tensor):
+        assert isinstance(other, Tensor)
+        self = other.new_full((), self)
+    if not isinstance(other, Tensor):
+        other = self.new_full((), other)
+    dtype = torch.promote_types(self.dtype, other.dtype)
+    bits = torch.iinfo(dtype).bits
+    by = other.to(dtype)
+    by = torch.where((by < 0) | (by >= bits), bits, by)
+    half = by // 2
+    return self.to(dtype), torch.pow(2, half), torch.pow(2, by - half)
+
+
+def left_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
+    """Bits moved up; 0 where the shift is negative or has all bits or more."""
+    shifted, first, second = _shift_factors(self, other)
+    return shifted * first * second
+
+
+def right_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
+    """Bits moved down, with the sign; by all bits where the shift is negative or has more."""
+    shifted, first, second = _shift_factors(self, other)
+    return shifted.div(first, rounding_mode="floor").div(second, rounding_mode="floor")
+
+
+def index_fill_(self: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
+    """``self``, in place, with a number in the slices of a dimension that ``index`` names."""
+    shape = list(self.shape)
+    shape[dim] = index.numel()
+    return self.index_copy_(dim, index.reshape(-1), self.new_full(shape, value))
+
+
+def logaddexp(self: Tensor, other: Tensor) -> Tensor:
+    """log(exp(self) + exp(other)), elementwise; equal infinities stay."""
+    high, distance = torch.maximum(self, other), (self - other).abs().neg()
+    return torch.where(self == other, self + math.log(2), high + torch.log1p(distance.exp()))
+
+
+def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """Counts, or sums of weights, of the numbers from 0 on: [max(minlength, largest + 1)]; waits for the largest."""
+    if self.dim() != 1 or self.is_floating_point() or (self.numel() and int(self.min()) < 0):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    size = max(minlength, int(self.max()) + 1 if self.numel() else 0)
+    if weights is None:
+        return self.new_zeros(size, dtype=torch.int64).scatter_add_(
+            0, self.long(), self.new_ones(self.shape, dtype=torch.int64)
+        )
+    kind = weights.dtype if weights.dtype == torch.float32 else torch.float64
+    return weights.new_zeros(size, dtype=kind).scatter_add_(0, self.long(), weights.to(kind))
+
+
 def _of_pytorch(overload: str) -> Callable[..., Any]:
     """PyTorch's decomposition of an overload, such as ``celu.default``."""
     from torch._decomp import decomposition_table
@@ -393,6 +506,19 @@ def flash_attention_backward(
     )
 
 
+# Overloads of both shifts. The methods with underscores, which `<<` and `>>` call, are other operators.
+_SHIFTS: dict[str, Callable[..., Tensor]] = {}
+for _side, _shift, _short in (("left", left_shift, "l"), ("right", right_shift, "r")):
+    _SHIFTS |= {
+        f"aten::bitwise_{_side}_shift.Tensor": _shift,
+        f"aten::bitwise_{_side}_shift_.Tensor": in_place(_shift),
+        f"aten::__{_short}shift__.Tensor": getattr(torch, f"bitwise_{_side}_shift"),
+        f"aten::__{_short}shift__.Scalar": getattr(torch, f"bitwise_{_side}_shift"),
+        f"aten::__i{_short}shift__.Tensor": getattr(Tensor, f"bitwise_{_side}_shift_"),
+        f"aten::__i{_short}shift__.Scalar": getattr(Tensor, f"bitwise_{_side}_shift_"),
+    }
+
+
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::isneginf": isneginf,
     "aten::isposinf": isposinf,
@@ -422,6 +548,15 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::logit_backward": logit_backward,
     "aten::nll_loss2d_backward": nll_loss2d_backward,
     **{f"aten::{name}": _resampling_decomposition(f"{name}.default") for name in _RESAMPLED},
+    "aten::exponential_": exponential_,
+    "aten::log_normal_": log_normal_,
+    "aten::cauchy_": cauchy_,
+    "aten::geometric_": geometric_,
+    "aten::multinomial": multinomial,
+    **_SHIFTS,
+    "aten::index_fill_.int_Scalar": index_fill_,
+    "aten::logaddexp": logaddexp,
+    "aten::bincount": bincount,
     "aten::index_copy": index_copy,
     "aten::index_copy_": index_copy_,
     "aten::_scaled_dot_product_flash_attention_for_cpu": flash_attention,

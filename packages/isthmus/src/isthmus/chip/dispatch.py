@@ -1,8 +1,11 @@
 """Routes of operator calls on the chip: statistics and settings."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from isthmus import _C
+from isthmus.chip import registration
 
 
 def dispatch_stats() -> dict[str, Any]:
@@ -92,3 +95,38 @@ def set_tracing(tracing: bool) -> None:
 def set_strict(strict: bool) -> None:
     """Raise instead of taking the fallback route (ISTHMUS_STRICT)."""
     _C.set_strict(strict)
+
+
+def set_batch_invariant(on: bool) -> None:
+    """Compute each row with the same bits whatever its batch, on all threads (ISTHMUS_BATCH_INVARIANT).
+
+    The bits of a row then do not depend on the other rows, their number, its position among them or the number of
+    threads: in products of floating-point matrices, attention, normalizations, softmax, activations and reductions
+    along other dimensions than that of the rows. Gradients are computed by the same kernels.
+
+    Raises:
+        RuntimeError: the driver neither lets the CPU address its memory nor declares ``batch_invariant``, or the CPU
+            kernels of :mod:`isthmus.ops` cannot run.
+    """
+    if on:
+        registration.check_batch_invariant()
+    _C.set_batch_invariant(on)
+
+
+def is_batch_invariant() -> bool:
+    """Whether the batch-invariant mode is on."""
+    return _C.batch_invariant()
+
+
+@contextlib.contextmanager
+def batch_invariant(on: bool = True) -> Iterator[None]:
+    """Set the batch-invariant mode inside a block, or a function that this decorates; see :func:`set_batch_invariant`.
+
+    The mode is the process's: other threads take part in it.
+    """
+    before = is_batch_invariant()
+    set_batch_invariant(on)
+    try:
+        yield
+    finally:
+        set_batch_invariant(before)

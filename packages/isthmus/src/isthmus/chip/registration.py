@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Never freed: the dispatcher holds addresses in them.
 _libraries: list[OperatorLibrary] = []
 _code_generator = ""
+_batch_invariant = False  # declared by the driver
 
 
 def libraries() -> tuple[OperatorLibrary, ...]:
@@ -49,8 +50,11 @@ def register(candidate: Candidate) -> None:
     Raises:
         RuntimeError: a library cannot be used, or ISTHMUS_ROUTE requests an unavailable route.
     """
-    global _code_generator
+    global _code_generator, _batch_invariant
     _code_generator = candidate.code_generator
+    _batch_invariant = candidate.batch_invariant
+    if options.switch("batch_invariant"):
+        check_batch_invariant()
     for path in _library_paths(candidate):
         _add(path)
     decompositions = {} if _C.driver()["delegate"] else python_decompositions()
@@ -63,6 +67,16 @@ def register(candidate: Candidate) -> None:
             decompositions or _libraries or options.text("route")
         ),  # some raise errors, which users expect here
     )
+
+
+def check_batch_invariant() -> None:
+    """Raise RuntimeError unless the driver's operators can compute rows alike in every batch."""
+    driver = _C.driver()
+    if not driver["delegate"] and not _batch_invariant:
+        raise RuntimeError(
+            f"driver {driver['name']}: its operators are not batch-invariant; a driver whose rows do not depend on "
+            "their batch declares batch_invariant = true in its driver.toml"
+        )
 
 
 def _library_paths(candidate: Candidate) -> list[str]:

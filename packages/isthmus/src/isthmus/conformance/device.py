@@ -21,10 +21,11 @@ class Device:
             the memory (see :attr:`host_addressable`).
         host_addressable: whether the driver has a host window.
         alignment: alignment of allocations in bytes.
+        batch_invariant: whether the driver declares that rows do not depend on their batch.
     """
 
-    def __init__(self, driver: Driver, index: int = 0) -> None:
-        self.driver, self.index = driver, index
+    def __init__(self, driver: Driver, index: int = 0, batch_invariant: bool = False) -> None:
+        self.driver, self.index, self.batch_invariant = driver, index, batch_invariant
         self.name = driver.name
         driver.initialize()
         count = driver.count()
@@ -50,7 +51,8 @@ class Device:
             DriverCallError: the driver cannot be initialized.
             ValueError: invalid device index.
         """
-        return cls(Driver(candidate.path, candidate.name, candidate.delegate), index)
+        driver = Driver(candidate.path, candidate.name, candidate.delegate)
+        return cls(driver, index, candidate.batch_invariant)
 
     @property
     def table(self) -> Any:

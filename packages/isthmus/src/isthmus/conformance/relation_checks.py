@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus import options
 from isthmus.conformance.arrays import Array
 from isthmus.conformance.calling import KernelError
 from isthmus.conformance.cases import named, results_of, tensors_of
@@ -238,27 +239,32 @@ def check_law(name: str, subject: Subject, dtype: str) -> Outcome | None:
 
 
 def _report_invariance(subject: Subject, dtype: str) -> Outcome | None:
-    """Report whether the bits of rows change when the batch is split."""
+    """Report whether the bits of rows depend on their batch: alone, in part of it, in another order.
+
+    A failure where the driver declares it or ``ISTHMUS_BATCH_INVARIANT`` asks for it.
+    """
     tried, varying = 0, []
     for case in _varied(subject, dtype):
         for rows in batches_of(subject.schema, case):
-            count = count_rows(rows, named(subject.schema, case))
+            every = np.arange(count_rows(rows, named(subject.schema, case)))
             try:
                 whole = call_results(subject, case)
-                part = call_results(
-                    subject, take_rows(subject.schema, case, rows, np.arange(count // 2, count))
-                )
+                for part in (every[:1], every[-1:], every[len(every) // 2 :], every[1:], every[::-1]):
+                    found = call_results(subject, take_rows(subject.schema, case, rows, part))
+                    for name, axis in rows.results.items():
+                        expected = whole[name].take(part, axis) if name in whole else found[name]
+                        if differing(found[name], expected).any():
+                            varying.append(case.id)
             except (NotClaimed, KernelError):
                 continue
             tried += 1
-            for name, axis in rows.results.items():
-                alone = whole[name].take(np.arange(count // 2, count), axis) if name in whole else part[name]
-                if differing(part[name], alone).any():
-                    varying.append(case.id)
     if not tried:
         return None
     if varying:
-        return Outcome("passed", f"no: bits of a row depend on its batch, in {varying[0]}")
+        required = subject.device.batch_invariant or options.switch("batch_invariant")
+        return Outcome(
+            "failed" if required else "passed", f"no: bits of a row depend on its batch, in {varying[0]}"
+        )
     return Outcome("passed", "yes: bits of a row do not depend on its batch")
 
 

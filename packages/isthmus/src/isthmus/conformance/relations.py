@@ -7,7 +7,8 @@
 - ``law-unsorted``: results in no order against those in order (:data:`UNSORTED`);
 - ``law-monotonic``: functions that never decrease or increase (:data:`MONOTONIC`);
 - ``law-gradient``: backward operators against directional differences of forward ones (:data:`GRADIENTS`);
-- ``property-batch-invariance``: whether the bits of a row depend on the rest of its batch. Not a failure: reported.
+- ``property-batch-invariance``: whether the bits of a row depend on the rest of its batch. Reported, and a failure
+  where the driver declares ``batch_invariant``.
 
 :mod:`isthmus.conformance.relation_checks` checks them.
 """

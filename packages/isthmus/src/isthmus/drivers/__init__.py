@@ -41,6 +41,7 @@ class Candidate(NamedTuple):
         setup: command after which that library is found.
         code_generator: compiles runs of pointwise operators (:mod:`isthmus.opset.pointwise`): ``c``, ``triton``,
             the path of a Python file, or "".
+        batch_invariant: whether the bits of a row never depend on the rest of its batch, in any operator.
         peak_flops: floating-point operations per second of matrix products that its maker states, by dtype.
     """
 
@@ -57,6 +58,7 @@ class Candidate(NamedTuple):
     requires: str = ""
     setup: str = ""
     code_generator: str = ""
+    batch_invariant: bool = False
     peak_flops: tuple[tuple[str, float], ...] = ()
 
 
@@ -167,6 +169,7 @@ def read_description(file: Path, origin: str) -> Candidate:
         requires=text.text("requires"),
         setup=text.text("setup"),
         code_generator=text.path_or_name("code_generator", folder),
+        batch_invariant=text.take("batch_invariant", bool, False),
         peak_flops=tuple(text.numbers("peak_flops").items()),
     )
     text.check_unknown()

@@ -120,6 +120,21 @@ def _wide_number(m: Maker) -> Iterator[Case]:
         yield m.case("special", m.tensor(3, 29), other=(5 << 33) + 3)
 
 
+def _shifts(m: Maker) -> Iterator[Case]:
+    """Shifts by less than the bits of the dtype, by all of them, by more, and below 0."""
+    bits = 8 * dt.DTYPES[m.dtype].numpy.itemsize
+    yield from elementwise(ANY, (0, bits), special=False)(m)
+    amounts = [0, 1, bits - 2, bits - 1, bits, bits + 1, 100] + (
+        [-1, -bits] if m.kind_of_dtype == "int" else []
+    )
+    info = np.iinfo(dt.DTYPES[m.dtype].numpy)
+    numbers = [0, 1, 5, info.max, info.max // 3] + ([-1, -2, info.min] if info.min else [])
+    grid = np.meshgrid(
+        np.array(numbers, dtype=info.dtype), np.array(amounts, dtype=info.dtype), indexing="ij"
+    )
+    yield m.case("special", *[m.values(each) for each in grid])
+
+
 def _far_number(m: Maker) -> Iterator[Case]:
     """A number whose reciprocal is denormal, or too large."""
     if m.is_float:
@@ -371,4 +386,5 @@ OPERATORS: list[Operator] = [
     *[op(f"bitwise_{name}.Tensor", BITS, *PAIR, _finite) for name in ("and", "or", "xor")],
     *[op(f"bitwise_{name}.Scalar", dt.INTEGERS, *LIKE,
        several(_scalar(5, 0, -3), _wide_number)) for name in ("and", "or", "xor")],
+    *[op(f"bitwise_{side}_shift.Tensor", dt.INTEGERS, *PAIR, _shifts) for side in ("left", "right")],
 ]  # fmt: skip

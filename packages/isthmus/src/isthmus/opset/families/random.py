@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
@@ -80,6 +81,11 @@ def _uniform(a: dict[str, Any]) -> dict[str, Any]:
     return {"self": {"name": "uniform", "low": a["from"], "high": a["to"]}}
 
 
+def _exponential(a: dict[str, Any]) -> dict[str, Any]:
+    above_zero = float(ml_dtypes.finfo(dt.DTYPES[a["self"].dtype].numpy).smallest_subnormal)
+    return {"self": {"name": "exponential", "rate": a["lambd"], "low": above_zero}}
+
+
 def _integers(a: dict[str, Any]) -> dict[str, Any]:
     high = int(np.iinfo(dt.DTYPES[a["self"].dtype].numpy).max) + 1 if a["to"] is None else a["to"]
     return {"self": {"name": "integers", "low": a.get("from", 0), "high": high}}
@@ -105,6 +111,7 @@ def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
 OPERATORS: list[Operator] = [
     op("normal_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (0.5, 0.02)), law=_normal),
     op("uniform_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (-0.25, 1.5)), law=_uniform),
+    op("exponential_", dt.FLOATS, "None", "None", _draws((1.0,), (2.5,)), law=_exponential),
     op("bernoulli_.float", dt.FLOATS, "None", "None", _rare,
        law=lambda a: {"self": {"name": "bernoulli", "p": a["p"]}}),
     op("bernoulli", dt.FLOATS, "like(self)", "self.dtype", _bernoulli,

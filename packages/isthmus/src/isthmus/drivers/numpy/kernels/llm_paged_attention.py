@@ -44,8 +44,9 @@ def paged_attention(
         raise ValueError(f"seqlens_k must be from 0 to {capacity}; it is {seqlens_k.tolist()}")
     for i, keys in enumerate(seqlens_k.tolist()):
         at = slice(cu_seqlens_q[i], cu_seqlens_q[i + 1])
-        q = np.moveaxis(double(query[at]), 1, 0).reshape(key_heads, heads // key_heads, -1, query.shape[2])
-        queries = q.shape[2]
+        queries = int(at.stop - at.start)
+        shape = (key_heads, heads // key_heads, queries, query.shape[2])
+        q = np.moveaxis(double(query[at]), 1, 0).reshape(shape)
         row = np.arange(keys - queries, keys)[:, None]
         top = np.full((*q.shape[:3], 1), -np.inf) if sinks is None else np.broadcast_to(
             double(sinks).reshape(key_heads, -1, 1, 1), (*q.shape[:3], 1)
@@ -72,7 +73,7 @@ def paged_attention(
             weights, factor = np.exp(scores - base), np.exp(before - base)
             sums, total = sums * factor + weights.sum(-1, keepdims=True), total * factor + weights @ v
         total = total / np.where(sums == 0, 1, sums) * by_head(value_scale, key_heads)
-        out[at] = np.moveaxis(total.reshape(heads, queries, -1), 0, 1)
+        out[at] = np.moveaxis(total.reshape(heads, *total.shape[2:]), 0, 1)
         if lse is not None:
             lse[:, at] = (top + np.log(sums)).reshape(heads, queries)
 

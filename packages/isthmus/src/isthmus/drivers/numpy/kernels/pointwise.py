@@ -94,6 +94,17 @@ def gelu_backward(grad: Array, x: Array, approximate: str) -> Any:
     return grad * (cdf + x * slope)
 
 
+def left_shift(x: Array, by: Any) -> Array:
+    """0 beyond the bits."""
+    return np.where((by < 0) | (by >= 8 * x.itemsize), like(0, x), np.left_shift(x, by, dtype=x.dtype))
+
+
+def right_shift(x: Array, by: Any) -> Array:
+    """The sign beyond the bits."""
+    last = 8 * x.itemsize - (x.dtype.kind == "i")
+    return np.right_shift(x, np.where((by < 0) | (by > last), last, by).astype(x.dtype))
+
+
 UNARY: dict[str, Function] = {
     "abs": np.abs,
     "neg": np.negative,
@@ -120,6 +131,8 @@ BINARY: dict[str, Function] = {
     "floor_divide": np.floor_divide,
     **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor")},
     **{f"{name}.Tensor": getattr(np, name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    "bitwise_left_shift.Tensor": left_shift,
+    "bitwise_right_shift.Tensor": right_shift,
     "mul.Tensor": np.multiply,
     "div.Tensor": lambda x, y: divide(x, y, None),
     "remainder.Tensor": remainder,

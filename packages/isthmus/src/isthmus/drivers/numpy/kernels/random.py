@@ -4,6 +4,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from isthmus.drivers.numpy.kernels.kernel import Array, operator, writes
@@ -24,6 +25,14 @@ def uniform(x: Array, low: float, high: float, context: Context) -> None:
 @writes("aten::normal_")
 def normal(x: Array, center: float, std: float, context: Context) -> None:
     x[...] = center + std * draws(context).standard_normal(x.shape)
+
+
+@writes("aten::exponential_")
+def exponential(x: Array, rate: float, context: Context) -> None:
+    if rate <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate}")
+    drawn = np.asarray(draws(context).standard_exponential(x.shape) / rate).astype(x.dtype)
+    x[...] = np.where(drawn == 0, ml_dtypes.finfo(x.dtype).smallest_subnormal, drawn)
 
 
 @writes("aten::bernoulli_.float")

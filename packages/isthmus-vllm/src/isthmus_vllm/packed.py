@@ -1,0 +1,57 @@
+"""Linear layers whose weights are packed once, where the chip multiplies faster by them."""
+
+from __future__ import annotations
+
+import torch
+from vllm.config import get_current_vllm_config
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+
+from isthmus import ops
+from isthmus_common.patches import Scope
+
+_scope = Scope("vllm")
+
+
+class ChipLinearMethod(UnquantizedLinearMethod):
+    """vLLM's method of layers without quantization, which packs a weight after it was loaded.
+
+    The packed weight replaces the weight, as in vLLM's own method for CPUs: nothing can change one that is not used. Loading
+    weights again packs them again. ``--additional-config '{"pack_weights": false}'`` switches it off.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = get_current_vllm_config()
+        self._packs = bool(config.additional_config.get("pack_weights", True)) and not _is_batch_invariant()
+        self._rows = min(8, config.scheduler_config.max_num_seqs)
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        """Pack the weight of a layer."""
+        super().process_weights_after_loading(layer)
+        layer.packed = None
+        if not self._packs:
+            return
+        try:
+            layer.packed = ops.pack_linear(layer.weight, self._rows)
+        except ValueError:  # this chip, or this dtype, has no packed form
+            return
+        empty = torch.empty(0, dtype=layer.weight.dtype, device=layer.weight.device)
+        layer.weight = torch.nn.Parameter(empty, requires_grad=False)
+
+    def apply(
+        self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Multiply x, [..., in features], by the weight of the layer."""
+        packed = getattr(layer, "packed", None)
+        return super().apply(layer, x, bias) if packed is None else ops.packed_linear(x, packed, bias)
+
+
+def _is_batch_invariant() -> bool:
+    return bool(torch.get_device_module().is_batch_invariant())
+
+
+_scope.replace(
+    "vllm.model_executor.layers.linear.UnquantizedLinearMethod",
+    lambda _: ChipLinearMethod,
+    "packs weights after loading",
+)
