@@ -32,7 +32,9 @@ def instructions_kernel(x, out, BLOCK: tl.constexpr):
     value = tl.inline_asm_elementwise("mov.f32 $0, $1;", "=r,r", [value], tl.float32, True, 1)
     value = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [value], tl.float32, True, 1)
     short = value.to(tl.bfloat16)
-    short = tl.inline_asm_elementwise("mul.rn.bf16x2 $0, $1, $2;", "=r,r,r", [short, short], tl.bfloat16, True, 2)
+    short = tl.inline_asm_elementwise(
+        "mul.rn.bf16x2 $0, $1, $2;", "=r,r,r", [short, short], tl.bfloat16, True, 2
+    )
     tl.store(out + at, short)
 
 
@@ -70,7 +72,9 @@ def test_a_number_may_come_in_any_width():
     assert x.tolist() == [3.0 * 2**40] * 8
 
 
-@triton.autotune([triton.Config({"STEP": 2**at}, num_warps=warps) for at in range(4) for warps in (1, 2)], ["n"])
+@triton.autotune(
+    [triton.Config({"STEP": 2**at}, num_warps=warps) for at in range(4) for warps in (1, 2)], ["n"]
+)
 @triton.jit
 def tuned_kernel(x, n, STEP: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
