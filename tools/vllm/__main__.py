@@ -1,8 +1,8 @@
 """Test serving: ``python -m tools.vllm VERSION``, in the environment of ``make vllm``.
 
 Runs the tests of isthmus-vllm in full, then vLLM's own tests, unmodified, on the chip, without a fallback. Results of
-vLLM's tests are appended to a file as they arrive, so that an interrupted run can be resumed; docs/results/serving.md is
-generated from both. Failures of vLLM's tests do not change the exit status.
+vLLM's tests are appended to a file as they arrive, so that an interrupted run can be resumed; docs/results/serving.md
+is generated from both. Failures of vLLM's tests do not change the exit status.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A cache of the Hugging Face hub with the configurations that vLLM's tests name, and no weights.
 
-The architectures are those of the public models; tokenizers are this project's tiny one. Where a test loads weights, vLLM
-makes them (``load_format="dummy"``).
+The architectures are those of the public models; tokenizers are this project's tiny one. Where a test loads weights,
+vLLM makes them (``load_format="dummy"``).
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 # 51 million parameters, for benchmarks.
 SMALL = ("LlamaConfig", _COMMON | {"hidden_size": 768, "num_hidden_layers": 8, "num_attention_heads": 12,
-                                   "num_key_value_heads": 4, "intermediate_size": 2048})  # fmt: skip
+                                   "num_key_value_heads": 4, "intermediate_size": 2048,
+                                   "max_position_embeddings": 2048})  # fmt: skip
 
 
 def make(folder: Path, names: list[str] | None = None) -> Path:
@@ -83,18 +84,78 @@ def make(folder: Path, names: list[str] | None = None) -> Path:
     return folder
 
 
-def make_one(folder: Path, configuration: str, arguments: dict[str, Any]) -> None:
+def make_one(folder: Path, configuration: str, arguments: dict[str, Any], seed: int = 1) -> None:
     """Make one model with its tokenizer."""
     import torch
     import transformers
 
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(
         getattr(transformers, configuration)(**arguments)
     ).float()
     model.generation_config = transformers.GenerationConfig(eos_token_id=2, bos_token_id=1)
     model.save_pretrained(folder)
     tokenizer().save_pretrained(folder)
+
+
+def make_pooling(folder: Path, kind: str, **arguments: Any) -> Path:
+    """Make a model of that class of transformers, an encoder (Bert) or a decoder, and return its folder."""
+    import torch
+    import transformers
+
+    common = {key: value for key, value in _COMMON.items() if key != "num_key_value_heads"} | arguments
+    configuration = getattr(transformers, "BertConfig" if kind.startswith("Bert") else "LlamaConfig")(
+        **common
+    )
+    torch.manual_seed(1)
+    getattr(transformers, kind)(configuration).float().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def make_vision(folder: Path) -> Path:
+    """Make a LLaVA model for images of 32 x 32, and return its folder."""
+    import torch
+    import transformers
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    side, patch = 32, 8
+    tokens = tokenizer()
+    tokens.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
+    vision = transformers.CLIPVisionConfig(**size, image_size=side, patch_size=patch, projection_dim=64)
+    text = transformers.LlamaConfig(**_COMMON | {"vocab_size": len(tokens) + 8})
+    image = tokens.convert_tokens_to_ids("<image>")
+    torch.manual_seed(1)
+    configuration = transformers.LlavaConfig(vision, text, image_token_index=image, tie_word_embeddings=False)
+    model = transformers.LlavaForConditionalGeneration(configuration).float()
+    model.generation_config = transformers.GenerationConfig(eos_token_id=2, bos_token_id=1)
+    model.save_pretrained(folder)
+    pixels = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+    transformers.LlavaProcessor(
+        pixels,
+        tokens,
+        patch_size=patch,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    ).save_pretrained(folder)
+    return folder
+
+
+def make_adapter(model: Path, folder: Path, seed: int) -> Path:
+    """Make a random LoRA adapter of rank 8 on every linear layer of a model, and return its folder."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    config = LoraConfig(
+        r=8, lora_alpha=16, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    get_peft_model(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), config).save_pretrained(
+        folder
+    )
+    return folder
 
 
 def tokenizer() -> Any:

@@ -11,11 +11,13 @@ from tools.suites import Row, counts, head, line
 
 # Reason -> pattern of a failure or a skip, "test: message". None of them is a fault of the plugin.
 REASONS = {
-    "asks for a CUDA or XPU device by name": r"(CUDA|XPU|ROCm|NVIDIA|GPU|SM\d\d)[^:]*(required|only|not available|not found)"
+    "asks for a CUDA or XPU device by name": r"(CUDA|XPU|ROCm|NVIDIA|GPU|SM\d\d)[^:]*"
+    r"(required|only|not available|not found)"
     r"|Requires CUDA|Torch not compiled with CUDA|needs native fp8e4nv|[Ff]lash[Aa]ttn|FlashAttention|FlashInfer",
-    "asks for a model of a hub, with its weights": r"Invalid repository ID|is not a valid model identifier|offline mode"
-    r"|Cannot find|couldn't connect|LocalEntryNotFound|does not appear to have",
-    "asks for vLLM's compiled operators": r"_OpNamespace '_C|reshape_and_cache_flash' is not defined|_custom_ops|vllm\._C",
+    "asks for a model of a hub, with its weights": r"Invalid repository ID|is not a valid model identifier"
+    r"|offline mode|Cannot find|couldn't connect|LocalEntryNotFound|does not appear to have",
+    "asks for vLLM's compiled operators": r"_OpNamespace '_C|reshape_and_cache_flash' is not defined|_custom_ops"
+    r"|vllm\._C",
 }
 
 
@@ -38,8 +40,8 @@ def page(version: str, own: list[ET.Element], rows: list[Row], least: Mapping[st
     ]
     parts = [
         "# Serving",
-        f"Made by `make vllm-tests VLLM={version}`: vLLM {version}, built without compiled kernels, on the host chip, with "
-        "tiny models of random weights. Everything runs with `ISTHMUS_STRICT=1`, so without a fallback to the CPU.",
+        f"Made by `make vllm-tests VLLM={version}`: vLLM {version}, built without compiled kernels, on the host "
+        "chip, with tiny models of random weights, under `ISTHMUS_STRICT=1`, so without a fallback to the CPU.",
         "## Tests of the plugin",
         "\n".join([*head("tests", "passed", "failed", "skipped"), *table]),
         "## vLLM's own tests",

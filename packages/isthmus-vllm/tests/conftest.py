@@ -17,6 +17,7 @@ _ALONE = {"test_check.py"}
 os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_LOGGING_LEVEL="WARNING")
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("ISTHMUS_STRICT", "1")
+os.environ.setdefault("ISTHMUS_HOST_RNG", "philox")  # seeds of chunked requests
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -38,28 +39,34 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(Path(os.environ.get("VLLM_TEST_MODELS") or tmp_path_factory.mktemp("models")))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def engine(models: Path) -> Iterator[Callable[..., Any]]:
-    """Make engines in this process, one at a time; arguments are those of ``vllm.LLM``."""
+    """Make engines in this process, one at a time; arguments are those of ``vllm.LLM``.
+
+    A second request for the same model and arguments returns the existing engine.
+    """
     from vllm import LLM
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
-    made: list[Any] = []
+    made: dict[str, Any] = {}
 
     def close() -> None:
         while made:
-            made.pop().llm_engine.engine_core.shutdown()
+            made.popitem()[1].llm_engine.engine_core.shutdown()
         gc.collect()
         cleanup_dist_env_and_memory()
 
     def make(model: str = "llama", **options: Any) -> Any:
-        close()
-        defaults = {
-            "dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 512,
-            "kv_cache_memory_bytes": 32 << 20, "disable_log_stats": False, "enforce_eager": True,
-        }  # fmt: skip
-        made.append(LLM(str(models / model) if (models / model).is_dir() else model, **defaults | options))
-        return made[-1]
+        key = repr((model, options, os.environ.get("VLLM_USE_V2_MODEL_RUNNER")))
+        if key not in made:
+            close()
+            defaults = {
+                "dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 512,
+                "kv_cache_memory_bytes": 32 << 20, "disable_log_stats": False, "enforce_eager": True,
+            }  # fmt: skip
+            path = models / model
+            made[key] = LLM(str(path) if path.is_dir() else model, **defaults | options)
+        return made[key]
 
     yield make
     close()

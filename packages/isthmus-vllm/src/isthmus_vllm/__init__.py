@@ -1,9 +1,8 @@
 """vLLM on any chip: its engine, model runner and sampler, unmodified, over the device of Isthmus.
 
-:mod:`~isthmus_vllm.platform` answers what vLLM asks about the device, :mod:`~isthmus_vllm.worker` is the process of one
-device, :mod:`~isthmus_vllm.attention` the attention backend, :mod:`~isthmus_vllm.layers` and
-:mod:`~isthmus_vllm.experts` use the operators of :mod:`isthmus.ops`. What differs between versions of vLLM stands in
-:mod:`~isthmus_vllm.versions`.
+:mod:`platform` answers what vLLM asks about the device, :mod:`worker` is the process of one device,
+:mod:`attention` the attention backend; :mod:`layers`, :mod:`experts` and :mod:`packed` use the operators of
+:mod:`isthmus.ops`. What differs between versions of vLLM stands in :mod:`versions`.
 """
 
 from __future__ import annotations

@@ -15,18 +15,32 @@ _scope = Scope("vllm")
 class ChipLinearMethod(UnquantizedLinearMethod):
     """vLLM's method of layers without quantization, which packs a weight after it was loaded.
 
-    The packed weight replaces the weight, as in vLLM's own method for CPUs: nothing can change one that is not used. Loading
-    weights again packs them again. ``--additional-config '{"pack_weights": false}'`` switches it off.
+    The packed weight replaces the weight, as in vLLM's own method for CPUs: nothing can change one that is not used.
+    Loading weights again packs them again, unless graphs have captured them.
+    ``--additional-config '{"pack_weights": false}'`` switches it off.
     """
 
     def __init__(self) -> None:
         super().__init__()
         config = get_current_vllm_config()
-        self._packs = bool(config.additional_config.get("pack_weights", True)) and not _is_batch_invariant()
+        asked = bool(config.additional_config.get("pack_weights", True))
+        # Packed weights are not the device's memory, which sleep mode frees.
+        sleeps = config.model_config is not None and config.model_config.enable_sleep_mode
+        self._packs = asked and not sleeps and not _is_batch_invariant()
+        self._is_captured = not config.model_config.enforce_eager if config.model_config else False
         self._rows = min(8, config.scheduler_config.max_num_seqs)
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Pack the weight of a layer."""
+        """Pack the weight of a layer.
+
+        Raises:
+            RuntimeError: graphs have captured the packed weight that the layer had before.
+        """
+        if self._is_captured and getattr(layer, "packed", None) is not None:
+            raise RuntimeError(
+                "isthmus: graphs keep the packed weights that they captured; to load weights again, start with "
+                "--enforce-eager or --additional-config '{\"pack_weights\": false}'"
+            )
         super().process_weights_after_loading(layer)
         layer.packed = None
         if not self._packs:

@@ -12,9 +12,14 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 # Fastest on a chip whose kernels start as quickly as a function call; 1 chooses the second runner.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+# Seconds for an engine to end after SIGTERM; where it is not set, a server kills its engine without waiting.
+os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "5")
+# vLLM moves the offsets of generators, which only philox has.
+os.environ.setdefault("ISTHMUS_HOST_RNG", "philox")
 register_backend(AttentionBackendEnum.CUSTOM, "isthmus_vllm.attention.ChipAttentionBackend")
 
 
@@ -106,7 +111,7 @@ class ChipPlatform(Platform):
         """Choose the worker; refuse what the chip does not do.
 
         Raises:
-            ValueError: compilation of the model, or dual-batch overlap.
+            ValueError: compilation of the model, dual-batch overlap, or sleep mode with graphs.
         """
         from vllm.config import CompilationMode
 
@@ -118,10 +123,25 @@ class ChipPlatform(Platform):
             raise ValueError("isthmus: dual-batch overlap is not supported; leave out --enable-dbo")
         if compilation.mode != CompilationMode.NONE:
             raise ValueError(
-                f"isthmus: compilation mode {compilation.mode.name} is not supported: whole steps are captured in graphs "
-                "instead; leave out --compilation-config mode"
+                f"isthmus: compilation mode {compilation.mode.name} is not supported: graphs take "
+                "its place; leave out --compilation-config mode"
+            )
+        model = vllm_config.model_config
+        if model is not None and model.enable_sleep_mode and not model.enforce_eager:
+            raise ValueError(
+                "isthmus: sleep mode moves weights, whose addresses graphs keep; add --enforce-eager"
             )
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+
+    @classmethod
+    def pre_register_and_update(cls, parser: FlexibleArgumentParser | None = None) -> None:
+        """Serve on loopback unless --host says otherwise; vLLM's own default is every address."""
+        if parser is not None:
+            parser.set_defaults(host="127.0.0.1")
+
+    def is_sleep_mode_available(self) -> bool:
+        """Weights and cache may be freed while the engine waits."""
+        return True
 
     @classmethod
     def get_device_communicator_cls(cls) -> str:

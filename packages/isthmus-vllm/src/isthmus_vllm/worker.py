@@ -15,6 +15,7 @@ from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environmen
 from vllm.v1.worker.utils import request_memory
 
 from isthmus_vllm import cuda_names
+from isthmus_vllm.sleep import ChipSleepMode
 
 # Most tokens of a pass that measures memory.
 _PROFILED_TOKENS = 512
@@ -96,6 +97,13 @@ class ChipWorker(Worker):
         )
         torch.accelerator.synchronize()
         return torch.accelerator.max_memory_allocated() - before
+
+    @property
+    def sleep_mode_backend(self) -> ChipSleepMode:
+        """Sleep mode of this worker, made when first asked for."""
+        if self._sleep_mode_backend is None:
+            self._sleep_mode_backend = ChipSleepMode(self)
+        return self._sleep_mode_backend
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
         return nullcontext()

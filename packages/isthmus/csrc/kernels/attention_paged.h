@@ -9,7 +9,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/batch_invariant.h"
-#include "kernels/paged_attention.h"
+#include "kernels/paged_choice.h"
 
 namespace isthmus::kernels::attention {
 
@@ -60,8 +60,8 @@ void forward_paged(const Call& call, const at::Tensor& given_query, const at::Te
                                   lse.mutable_data_ptr<W>(),
                                   tokens,
                                   1};
-  paged::compute<T, T>(made, query.const_data_ptr<T>(), query.stride(0), query.stride(1),
-                       Cache<const T>::of(key), Cache<const T>::of(value), results);
+  paged::compute_fastest<T, T>(made, query.const_data_ptr<T>(), query.stride(0), query.stride(1),
+                               Cache<const T>::of(key), Cache<const T>::of(value), results);
   if (!call.packed)
     sums.copy_(lse.view({call.heads, given_query.size(0), given_query.size(1)}).transpose(0, 1));
 }

@@ -1,8 +1,8 @@
 """``isthmus doctor``: check the environment and the chip, with a remedy for each problem.
 
-Each subject has one file; packages above add theirs as entry points of the group ``isthmus.checks``. Libraries,
-including PyTorch, are imported only in child processes (:mod:`isthmus_common.children`), so that a broken library or a
-crashing driver does not break the report.
+Each subject has one file; packages above add theirs as entry points of the group ``isthmus.checks``. Libraries, with
+PyTorch, are imported only in child processes (:mod:`isthmus_common.children`), so that a broken library or a crashing
+driver does not break the report.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -38,9 +38,9 @@ class Paged(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """Index of a sequence, its queries in the packed tensor, and its number of keys."""
+    """Position of a sequence, its queries in the packed tensor, and its number of keys."""
 
-    index: int
+    position: int
     queries: slice
     keys: int
 
@@ -85,7 +85,9 @@ def _scores(
     row = torch.arange(queries, device=query.device)[:, None] + (sequence.keys - queries)
     distance = row - torch.arange(first, first + keys, device=query.device)
     if paged.alibi_slopes is not None:
-        slopes = paged.alibi_slopes if paged.alibi_slopes.dim() == 1 else paged.alibi_slopes[sequence.index]
+        slopes = (
+            paged.alibi_slopes if paged.alibi_slopes.dim() == 1 else paged.alibi_slopes[sequence.position]
+        )
         scores = scores - slopes.to(scores.dtype).view(1, key.shape[1], -1, 1, 1) * distance.abs()
     if paged.left is not None:
         scores = scores.masked_fill(distance > paged.left, -math.inf)
@@ -113,7 +115,7 @@ def _paged_attention(
         last = each.keys if paged.right is None else min(each.keys + paged.right, each.keys)
         for start in range(first, last if queries else 0, step):
             count = min(step, last - start)
-            blocks = paged.block_table[each.index, start // block : -(-(start + count) // block)]
+            blocks = paged.block_table[each.position, start // block : -(-(start + count) // block)]
             k, v = (_panel(cache, blocks, count, q) for cache in (key_cache, value_cache))
             scores = _scores(q, k, each, start, paged)
             before, top = top, top.maximum(scores.amax(-1, keepdim=True))
