@@ -27,6 +27,8 @@ ENGINES = {
     "chip": (False, {"enforce_eager": True}),
     "chip-graphs": (False, {}),
 }
+# Of the chip's engines, which share one device.
+_MEMORY = {"kv_cache_memory_bytes": 512 << 20, "gpu_memory_utilization": 0.2}
 # Name -> sequences, length of the prompt, new tokens.
 CASES = {
     "decode 1 x 128": (1, 128, 64),
@@ -86,7 +88,7 @@ def serve(name: str, model: str, dtype: str) -> None:
 
     engine = LLM(
         model, dtype=dtype, max_model_len=1152, max_num_seqs=16, disable_log_stats=True, enable_prefix_caching=False,
-        **({} if ENGINES[name][0] else {"kv_cache_memory_bytes": 512 << 20}), **ENGINES[name][1],
+        **({} if ENGINES[name][0] else _MEMORY), **ENGINES[name][1],
     )  # fmt: skip
     print("serving:", json.dumps({"start_s": time.perf_counter() - start}), flush=True)
     for line in sys.stdin:

@@ -23,10 +23,6 @@ class ChipRMSNorm(RMSNorm):
         weight = self.weight.data if self.has_weight else None
         if residual is None:
             return ops.rms_norm(x, weight, self.variance_epsilon)
-        if torch.get_device_module().is_batch_invariant():
-            # A trainer rounds the sum before it normalizes it.
-            total = x + residual
-            return ops.rms_norm(total, weight, self.variance_epsilon), total
         return ops.add_rms_norm(x, residual, weight, self.variance_epsilon)
 
 
