@@ -83,9 +83,10 @@ def tuned_kernel(x, n, STEP: tl.constexpr, BLOCK: tl.constexpr):
             tl.store(x + start + step * BLOCK + at, tl.load(x + start + step * BLOCK + at) * 1.25)
 
 
-def test_configurations_are_compiled_ahead_by_threads(monkeypatch):
+def test_configurations_are_compiled_ahead_by_threads(monkeypatch, tmp_path):
     from isthmus_triton import build
 
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     texts = []
     compile = build._compile
     monkeypatch.setattr(build, "_compile", lambda text, options: texts.append(text) or compile(text, options))
