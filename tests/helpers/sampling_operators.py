@@ -27,7 +27,9 @@ def _same(found: Tensor, expected: Tensor, what: Any) -> None:
 
 def _check_shifts(dtype: torch.dtype) -> None:
     info = torch.iinfo(dtype)
-    numbers = torch.tensor([0, 1, 5, 77, info.max, info.max // 3, info.min, info.min // 3 + 1], dtype=dtype)[:, None]
+    numbers = torch.tensor([0, 1, 5, 77, info.max, info.max // 3, info.min, info.min // 3 + 1], dtype=dtype)[
+        :, None
+    ]
     shifts = torch.tensor([0, 1, 3, info.bits - 2, info.bits - 1, info.bits, 100], dtype=dtype)
     if dtype != torch.uint8:
         shifts = torch.cat([shifts, torch.tensor([-1, -5], dtype=dtype)])
@@ -42,8 +44,12 @@ def _check_shifts(dtype: torch.dtype) -> None:
     for amount in (0, 3, info.bits - 1, info.bits):
         _same(on_chip << amount, numbers << amount, (dtype, amount))
         _same(on_chip >> amount, numbers >> amount, (dtype, amount))
-        _same(on_chip.clone().bitwise_left_shift_(amount), numbers.bitwise_left_shift(amount), (dtype, amount))
-        _same(on_chip.clone().bitwise_right_shift_(amount), numbers.bitwise_right_shift(amount), (dtype, amount))
+        _same(
+            on_chip.clone().bitwise_left_shift_(amount), numbers.bitwise_left_shift(amount), (dtype, amount)
+        )
+        _same(
+            on_chip.clone().bitwise_right_shift_(amount), numbers.bitwise_right_shift(amount), (dtype, amount)
+        )
     _same(on_chip.bitwise_right_shift(by), numbers.bitwise_right_shift(shifts), dtype)
 
 
@@ -96,7 +102,9 @@ def _check_others() -> None:
     _same(counted.to("chip").bincount(minlength=6), counted.bincount(minlength=6), "bincount")
     x = torch.arange(12.0).view(3, 4)
     index = torch.tensor([2, 0])
-    _same(x.to("chip").index_fill_(1, index.to("chip"), -1), x.clone().index_fill_(1, index, -1), "index_fill_")
+    _same(
+        x.to("chip").index_fill_(1, index.to("chip"), -1), x.clone().index_fill_(1, index, -1), "index_fill_"
+    )
     values = torch.tensor([0.0, -1e30, 3, math.inf, -math.inf, math.nan])
     found = torch.logaddexp(values.to("chip"), values.flip(0).to("chip").roll(1))
     torch.testing.assert_close(found.cpu(), torch.logaddexp(values, values.flip(0).roll(1)), equal_nan=True)

@@ -68,7 +68,8 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 # 51 million parameters, for benchmarks.
 SMALL = ("LlamaConfig", _COMMON | {"hidden_size": 768, "num_hidden_layers": 8, "num_attention_heads": 12,
-                                   "num_key_value_heads": 4, "intermediate_size": 2048})  # fmt: skip
+                                   "num_key_value_heads": 4, "intermediate_size": 2048,
+                                   "max_position_embeddings": 2048})  # fmt: skip
 
 
 def make(folder: Path, names: list[str] | None = None) -> Path:

@@ -7,7 +7,8 @@ OPTIONS = (
     Option("ascend_devices", "integer", None, "isthmus ascend",
            "number of NPUs; empty: as ISTHMUS_HOST_DEVICES", least=0, most=64),
     Option("ascend_memory", "size", "64GiB", "isthmus ascend",
-           "memory of one NPU: 64GiB, 512MiB, or bytes; at most the machine's, and used as it is needed", least=2 << 20, most=64 << 40),
+           "memory of one NPU: 64GiB, 512MiB, or bytes; at most the machine's, and used as it is needed",
+           least=2 << 20, most=64 << 40),
     Option("ascend_soc", "text", "Ascend910B2", "isthmus ascend", "product that the NPUs claim to be"),
     Option("ascend_fault", "text", "", "isthmus ascend",
            "failure to inject, as `isthmus ascend fault` sets it: lost, ecc, memory, core, oom, hang or link, then "

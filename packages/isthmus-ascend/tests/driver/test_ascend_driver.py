@@ -161,7 +161,9 @@ def test_it_is_not_loaded_where_torch_npu_has_registered() -> None:
 
 def test_the_operators_of_samplers_need_no_fallback() -> None:
     code = "from tests.helpers import sampling_operators; sampling_operators.check_all(); print('checked')"
-    assert output(code, **variables() | DRIVER | {"ISTHMUS_STRICT": "1", "PYTHONPATH": str(ROOT)}) == "checked"
+    assert (
+        output(code, **variables() | DRIVER | {"ISTHMUS_STRICT": "1", "PYTHONPATH": str(ROOT)}) == "checked"
+    )
 
 
 def test_memory_is_no_more_than_the_machines() -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 # Seconds for an engine to end after SIGTERM; where it is not set, a server kills its engine without waiting.
 os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "5")
+# vLLM moves the offsets of generators, which only philox has.
+os.environ.setdefault("ISTHMUS_HOST_RNG", "philox")
 register_backend(AttentionBackendEnum.CUSTOM, "isthmus_vllm.attention.ChipAttentionBackend")
 
 
@@ -142,6 +144,15 @@ class ChipPlatform(Platform):
     def is_sleep_mode_available(self) -> bool:
         """Weights and cache may be freed while the engine waits."""
         return True
+
+    @classmethod
+    def register_triton_kernel_overrides(cls) -> None:
+        from vllm.triton_utils import HAS_TRITON
+
+        if not HAS_TRITON:
+            from isthmus_vllm import kernels
+
+            kernels.register()
 
     @classmethod
     def get_device_communicator_cls(cls) -> str:

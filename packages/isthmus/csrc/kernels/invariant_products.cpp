@@ -143,14 +143,14 @@ void multiply_in_tiles(const Tensor& a, const Tensor& given_b, const Result& res
 
 }  // namespace
 
-Tensor invariant_products(const Tensor& given_a, const Tensor& given_b, const OptionalTensor& added, double beta,
-                    double alpha) {
+Tensor invariant_products(const Tensor& given_a, const Tensor& given_b, const OptionalTensor& added,
+                          double beta, double alpha) {
   const Tensor a = by_rows(given_a), b = by_rows(given_b.transpose(1, 2));
   const Tensor out = at::empty({a.size(0), a.size(1), b.size(1)}, a.options());
   if (out.numel() == 0) return out;
   const bool adds = added.has_value() && beta != 0;
   const Result result{out, adds ? added->expand(out.sizes()) : Tensor(), alpha, beta};
-  if (a.scalar_type() == at::kBFloat16 && attention::has_tiles()) {
+  if (a.scalar_type() == at::kBFloat16 && a.size(2) > 0 && attention::has_tiles()) {
     multiply_in_tiles(a, b, result);
     return out;
   }

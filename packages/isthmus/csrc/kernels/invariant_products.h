@@ -8,8 +8,8 @@
 namespace isthmus::kernels {
 
 // alpha * (a @ b) + beta * added: a [batch, m, k], b [batch, k, n], added expandable to [batch, m, n].
-at::Tensor invariant_products(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& added,
-                        double beta, double alpha);
+at::Tensor invariant_products(const at::Tensor& a, const at::Tensor& b,
+                              const std::optional<at::Tensor>& added, double beta, double alpha);
 
 // out = a @ b + added, of matrices; added may be undefined.
 void multiply_matrices(at::Tensor out, const at::Tensor& a, const at::Tensor& b,

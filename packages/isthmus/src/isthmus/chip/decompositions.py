@@ -236,7 +236,7 @@ def geometric_(self: Tensor, p: float, *, generator: torch.Generator | None = No
 def multinomial(
     self: Tensor, num_samples: int, replacement: bool = False, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Indices of drawn categories, int64 [samples] or [rows, samples]; ``self`` holds weights [categories] or [rows, ...].
+    """Indices of drawn categories, int64 [samples] or [rows, samples], by weights [categories] or [rows, categories].
 
     A weight over an exponential number is largest in proportion to the weights (Gumbel's trick).
     """

@@ -120,7 +120,7 @@ def is_batch_invariant() -> bool:
 
 @contextlib.contextmanager
 def batch_invariant(on: bool = True) -> Iterator[None]:
-    """Set the batch-invariant mode inside a block, or a function that this decorates; see :func:`set_batch_invariant`.
+    """Set the batch-invariant mode in a block, or a function that this decorates; see :func:`set_batch_invariant`.
 
     The mode is the process's: other threads take part in it.
     """

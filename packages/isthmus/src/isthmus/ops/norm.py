@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.registration import apply, compute_dtype, operator
+from isthmus.ops.registration import apply, compute_dtype, is_batch_invariant, operator
 
 
 @operator("rms_norm")
@@ -122,6 +122,8 @@ def add_rms_norm(
         eps: added to the mean.
         unit_offset: multiply by ``1 + weight``.
 
+    In batch-invariant mode the rounded sum is normalized, else the exact one.
+
     Raises:
         ValueError: input and residual differ in shape or dtype, or the weight does not have the shape of the last
             dimensions.
@@ -132,6 +134,9 @@ def add_rms_norm(
             f"add_rms_norm: residual is {residual.dtype} {tuple(residual.shape)} and input is {input.dtype} "
             f"{tuple(input.shape)}; they must have the same shape and dtype"
         )
+    if is_batch_invariant(input.device.type):  # the sum is rounded first, as where a model adds and normalizes apart
+        total = input + residual
+        return rms_norm(total, weight, eps, unit_offset=unit_offset), total
     flat, factor = _rows("add_rms_norm", input, weight, unit_offset)
     if flat is input:
         return apply(_AddRMSNorm, input, residual, factor, eps)

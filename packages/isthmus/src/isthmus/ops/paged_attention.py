@@ -38,9 +38,9 @@ class Paged(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """Index of a sequence, its queries in the packed tensor, and its number of keys."""
+    """Position of a sequence, its queries in the packed tensor, and its number of keys."""
 
-    index: int
+    position: int
     queries: slice
     keys: int
 
@@ -85,7 +85,9 @@ def _scores(
     row = torch.arange(queries, device=query.device)[:, None] + (sequence.keys - queries)
     distance = row - torch.arange(first, first + keys, device=query.device)
     if paged.alibi_slopes is not None:
-        slopes = paged.alibi_slopes if paged.alibi_slopes.dim() == 1 else paged.alibi_slopes[sequence.index]
+        slopes = (
+            paged.alibi_slopes if paged.alibi_slopes.dim() == 1 else paged.alibi_slopes[sequence.position]
+        )
         scores = scores - slopes.to(scores.dtype).view(1, key.shape[1], -1, 1, 1) * distance.abs()
     if paged.left is not None:
         scores = scores.masked_fill(distance > paged.left, -math.inf)
@@ -113,7 +115,7 @@ def _paged_attention(
         last = each.keys if paged.right is None else min(each.keys + paged.right, each.keys)
         for start in range(first, last if queries else 0, step):
             count = min(step, last - start)
-            blocks = paged.block_table[each.index, start // block : -(-(start + count) // block)]
+            blocks = paged.block_table[each.position, start // block : -(-(start + count) // block)]
             k, v = (_panel(cache, blocks, count, q) for cache in (key_cache, value_cache))
             scores = _scores(q, k, each, start, paged)
             before, top = top, top.maximum(scores.amax(-1, keepdim=True))
@@ -132,11 +134,17 @@ def _cache_write(
     key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor,
     slots: torch.Tensor, key_scale: torch.Tensor | None, value_scale: torch.Tensor | None,
 ) -> None:  # fmt: skip
-    kept = (slots >= 0).nonzero().flatten()
-    at, block = slots.index_select(0, kept), key_cache.shape[1]
+    if not slots.numel():
+        return
+    # Shapes that do not depend on the slots, so that a graph may capture it: a skipped token writes what the last of
+    # the others writes, and where there is none what the cache holds.
+    order, kept = torch.arange(slots.shape[0], device=slots.device), slots >= 0
+    source = torch.where(kept, order, (order * kept).amax())
+    at, block = slots.index_select(0, source).clamp(min=0), key_cache.shape[1]
     for given, cache, scale in ((key, key_cache, key_scale), (value, value_cache, value_scale)):
-        rows = _stored(given.index_select(0, kept), scale, cache.dtype)
-        cache[at // block, at % block] = rows
+        rows = _stored(given.index_select(0, source), scale, cache.dtype)
+        place = (at // block, at % block)
+        cache[place] = torch.where(kept.any(), rows, cache[place])
 
 
 def _stored(rows: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:

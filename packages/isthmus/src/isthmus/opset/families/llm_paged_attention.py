@@ -36,7 +36,8 @@ def _call(
     counts = [-(-n // block) for n in keys]
     blocks = sum(counts) + 2
     table = np.full((len(keys), max(counts, default=0) + 1), 2**31 - 1)  # not read beyond a sequence's keys
-    order, used = m.permutation(blocks), np.zeros((blocks, block), bool)
+    order = m.permutation(blocks)
+    used: Values = np.zeros((blocks, block), bool)
     for row, length, count, last in zip(table, keys, counts, np.cumsum(counts), strict=True):
         row[:count] = order[last - count : last]
         used[row[:count]] = (np.arange(count * block) < length).reshape(count, block)
@@ -148,7 +149,7 @@ def _attend(
         total = scores.logsumexp(-1) if scores.shape[-1] else scores.new_full(scores.shape[:2], -torch.inf)
         weights = (scores - total.masked_fill(total == -torch.inf, 0)[..., None]).exp()
         if magnitude:
-            seen = (spread * (weights > 0)).amax(-1, keepdim=True) if weights.shape[-1] else 0
+            seen: Any = (spread * (weights > 0)).amax(-1, keepdim=True) if weights.shape[-1] else 0
             weights, v = weights * spread * (1 + seen), v.abs()
             total = (total.abs() + (seen[..., 0] if weights.shape[-1] else 1)).nan_to_num(posinf=0)
         into[at], sums[:, at] = torch.einsum("hqk,khd->qhd", weights, v), total

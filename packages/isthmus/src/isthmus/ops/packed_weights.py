@@ -24,7 +24,7 @@ class PackedWeight(NamedTuple):
     """A weight in the layout of the CPU's library, which the weight's own memory is not needed for.
 
     Attributes:
-        handle: the packed weight. Its memory belongs to the host and is not counted as the device's.
+        handle: the packed weight, in memory of the device: as many bytes as the weight, filled up to whole blocks.
         shape: [out features, in features].
         dtype: float32 or bfloat16.
         device: of the inputs.
@@ -191,7 +191,7 @@ def pack_weights(module: nn.Module, rows: Sequence[int] = (1, 8), measure: bool 
 
 
 def unpack_weights(module: nn.Module) -> int:
-    """Undo :func:`pack_weights`; returns the number of unpacked layers. Their weights are new and record no gradient."""
+    """Undo :func:`pack_weights`, return the number of layers. Their weights are new and record no gradient."""
     count = 0
     for parent in list(module.modules()):
         for name, layer in list(parent.named_children()):
