@@ -183,7 +183,7 @@ class ChipAttention(AttentionImpl[ChipMetadata]):
         slopes = self._slopes(query.device)
         if not self.has_cache:
             tokens = meta.tokens
-            found = ops.flash_attn_varlen_func(
+            found: Any = ops.flash_attn_varlen_func(
                 query[:tokens], key[:tokens], value[:tokens], meta.starts, meta.starts, meta.longest_query,
                 meta.longest_query, 0.0, self.scale, meta.causal, self.window, self.softcap, slopes,
             )  # fmt: skip
