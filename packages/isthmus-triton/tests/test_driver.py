@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -265,3 +266,13 @@ def test_a_failed_assertion_is_an_error_of_the_launch_or_of_its_stream(device):
     x[50] = 5
     asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
     assert out[50].item() == 5
+
+
+def test_kernels_of_a_job_and_of_others_are_cached_apart() -> None:
+    """Triton reads a cached kernel by the backend of its target, which a job calls cuda."""
+    from isthmus_triton.compiler import Backend
+    from triton.backends.compiler import GPUTarget
+
+    targets = [GPUTarget(name, "native", 1) for name in ("cpu", "chip", "cuda", "npu")]
+    digests = {Backend.hash(SimpleNamespace(target=each)) for each in targets}
+    assert len(digests) == 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tools.vllm.generation import as_inputs, random_prompts
+from tools.vllm.models import PROMPTS
 
 CASES = 25
 SCHEMA = {
@@ -75,7 +75,8 @@ def test_what_is_generated_parses(backend: str, engine: Callable[..., Any]) -> N
         )
         for seed, name in enumerate(names)
     ]
-    prompts = as_inputs(random_prompts([1 + seed % 20 for seed in range(len(names))]))
+    # Prompts of whole characters: after a part of one, vLLM's text begins with the end of the prompt.
+    prompts = [PROMPTS[seed % len(PROMPTS)] for seed in range(len(names))]
     outputs = made.generate(prompts, parameters, use_tqdm=False)
     found = [(name, each.outputs[0]) for name, each in zip(names, outputs, strict=True)]
     wrong = [

@@ -78,8 +78,8 @@ class Backend(BaseBackend):  # type: ignore[misc]
         return target.backend == "cpu" or (target.backend in ("chip", "npu", "cuda") and Driver.is_active())
 
     def hash(self) -> str:
-        """A digest of what compiled kernels depend on."""
-        return build.fingerprint()
+        """A digest of what compiled kernels depend on; their metadata names the target, which differs in a job."""
+        return f"{build.fingerprint()}-{self.target.backend}"
 
     def parse_options(self, options: dict[str, Any]) -> Options:
         """Known options of a launch.

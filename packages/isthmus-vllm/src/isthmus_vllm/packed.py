@@ -28,7 +28,9 @@ class ChipLinearMethod(UnquantizedLinearMethod):
         asked = bool(config.additional_config.get("pack_weights", True))
         # Packed weights are not the device's memory, which sleep mode frees.
         sleeps = config.model_config is not None and config.model_config.enable_sleep_mode
-        self._packs = asked and not sleeps and not _is_batch_invariant()
+        # A trainer in the same process writes into the weights.
+        trains = config.parallel_config.distributed_executor_backend == "external_launcher"
+        self._packs = asked and not sleeps and not trains and not _is_batch_invariant()
         self._is_captured = not config.model_config.enforce_eager if config.model_config else False
         self._rows = min(8, config.scheduler_config.max_num_seqs)
 
