@@ -1,0 +1,180 @@
+"""Public reports of wrong speculative decoding, replayed: acceptance changes no token and no distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tools.vllm.generation import as_inputs, metric, random_prompts, transformers_logits
+from tools.vllm.oracle import probabilities, process_logits
+from tools.vllm.replay import Report, ask, ask_pattern, discrepancies
+
+ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_draft_tokens"
+PREEMPTED = "vllm:num_preemptions"
+CYCLE = [5, 6, 7, 8, 9, 10] * 8
+TEXT = random_prompts([30], seed=4)[0]
+DIGITS = r"[0-9]{2}(-[0-9]{2}){6}"
+
+GREEDY = [
+    Report("vllm-ascend#4090", "drafts by n-gram changed the tokens",
+           [ask(prompt=CYCLE, max_tokens=60) * 2], ACCEPTED),
+    Report("vllm-ascend#4521", "drafts changed the tokens without graphs", [ask(30, 4, 60, max_tokens=50)]),
+    Report("vllm-ascend#4932", "drafts changed the tokens in batches only",
+           [ask(30, 4, 60, 2, 18, 90, 41, 7, max_tokens=40)]),
+    Report("vllm-ascend#5626", "tokens were taken from the wrong rows while prompts joined requests with drafts",
+           [ask(*range(60, 4, -4), max_tokens=20) + ask(prompt=CYCLE, max_tokens=50)]),
+    Report("vllm-ascend#8029", "prompts not longer than the drafts and one took the wrong path of attention",
+           [ask(4, 3, 2, 1, max_tokens=20), ask(4, max_tokens=20)]),
+]  # fmt: skip
+PARAMETERS = [
+    Report("vllm#18902", "frequency penalties had no effect on drafted tokens",
+           [ask(prompt=CYCLE, max_tokens=40, frequency_penalty=0.7) + ask(9, max_tokens=40, presence_penalty=1.0)]),
+    Report("vllm#33251", "a token counted twice for penalties of later drafts",
+           [ask(prompt=CYCLE, max_tokens=40, repetition_penalty=1.3) + ask(30, 8, max_tokens=30)]),
+    Report("vllm#9834", "one request's parameters verified the drafts of all",
+           [ask(9, max_tokens=30) + ask(9, temperature=1.2, top_k=1, max_tokens=30)
+            + ask(prompt=CYCLE, temperature=0.8, top_k=5, max_tokens=30)]),
+    Report("vllm-ascend#5131", "top-k and top-p were left out for drafted tokens",
+           [ask(prompt=CYCLE, temperature=1.1, top_k=4, top_p=0.8, max_tokens=40) * 4], DRAFTED),
+    Report("vllm-ascend#9173", "the temperature of another row divided the logits of drafted tokens",
+           [ask(9, max_tokens=30) + ask(12, temperature=2.0, top_k=1, max_tokens=30)
+            + ask(14, temperature=0.3, top_k=2, max_tokens=30) + ask(prompt=CYCLE, temperature=1.0, top_k=1)]),
+    Report("vllm#17876", "log-probabilities were 0 with drafts by n-gram",
+           [ask(prompt=CYCLE, logprobs=2, max_tokens=30) + ask(9, logprobs=1, max_tokens=30)], DRAFTED),
+    Report("vllm-ascend#7861", "log-probabilities of accepted tokens were not returned",
+           [ask(prompt=CYCLE, logprobs=0, max_tokens=30), ask(5, logprobs=4)]),
+    Report("vllm-ascend#4963", "the last steps had fewer tokens than drafts",
+           [ask(prompt=CYCLE, max_tokens=2) + ask(prompt=CYCLE, max_tokens=1) + ask(prompt=CYCLE, max_tokens=5)]),
+    Report("vllm#32163", "drafts ended the output before the minimum length",
+           [ask(prompt=CYCLE, ignore_eos=False, min_tokens=9, logit_bias={2: 100.0})]),
+]  # fmt: skip
+STRUCTURED = [
+    Report("vllm#27969", "a draft that the grammar refused ended the engine",
+           [[ask_pattern(CYCLE, DIGITS)], [ask_pattern(TEXT, DIGITS, temperature=1.0, seed=3)]]),
+    Report("vllm#49738", "rows of the grammar's mask went to the next request where drafts were cut",
+           [[ask_pattern(CYCLE, DIGITS), *ask(20, max_tokens=30), ask_pattern(TEXT, r"(ab|cd){5}"),
+             *ask(prompt=CYCLE, max_tokens=30), ask_pattern(TEXT[:9], "[a-f]{12}")]]),
+    Report("vllm-ascend#10043", "placeholders of refused drafts indexed the tables of probabilities",
+           [[ask_pattern(CYCLE, DIGITS, temperature=0.8, seed=seed) for seed in range(6)]]),
+]  # fmt: skip
+CHUNKED = [
+    Report("vllm-ascend#3025", "drafts took the wrong path of attention beside chunks of prompts",
+           [ask(prompt=CYCLE, max_tokens=40) + ask(200, 90, max_tokens=20)], ACCEPTED),
+    Report("vllm#29216", "log-probabilities were those of other rows with drafts and chunks",
+           [ask(prompt=CYCLE, max_tokens=30, logprobs=2) + ask(200, 90, max_tokens=20, logprobs=1)]),
+    Report("vllm#49620", "drafts in flight remained after preemption",
+           [ask(100, 90, 80, 70, 60, 50, 40, max_tokens=60) + ask(prompt=CYCLE, max_tokens=60)], PREEMPTED),
+]  # fmt: skip
+ONE = [
+    Report("vllm-ascend#11458", "the kernel for one draft mixed up accepted and following token",
+           [ask(prompt=CYCLE, max_tokens=40) + ask(9, 30, max_tokens=30)], ACCEPTED),
+]  # fmt: skip
+NGRAM = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1, "num_speculative_tokens": 3}
+DRAFT = {"method": "draft_model", "model": "draft", "num_speculative_tokens": 3}
+CROWDED = {"max_num_batched_tokens": 48, "num_gpu_blocks_override": 36}
+GROUPS: dict[str, tuple[dict[str, Any], list[Report]]] = {
+    "n-gram": ({"speculative_config": NGRAM}, GREEDY + PARAMETERS + STRUCTURED),
+    "draft": ({"speculative_config": DRAFT}, GREEDY[1:] + PARAMETERS + STRUCTURED),
+    "chunked": ({"speculative_config": NGRAM} | CROWDED, CHUNKED),
+    "one": ({"speculative_config": NGRAM | {"num_speculative_tokens": 1}}, ONE),
+}
+
+
+@pytest.mark.parametrize(
+    ("group", "report"), [(group, each) for group in GROUPS for each in GROUPS[group][1]], ids=str
+)
+@pytest.mark.parametrize("runner", ["0", "1"])  # changes last: an engine each
+def test_report(
+    group: str,
+    report: Report,
+    runner: str,
+    engine: Callable[..., Any],
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
+    monkeypatch.chdir(models)  # the draft model is named by its folder
+    assert discrepancies(engine("llama", **GROUPS[group][0]), models / "llama", report) == []
+
+
+def joint_probabilities(
+    folder: Path, prompt: list[int], parameters: dict[str, Any], length: int
+) -> torch.Tensor:
+    """Probability of each sequence of allowed tokens, [allowed tokens ** length]."""
+    allowed, limits = parameters["allowed_token_ids"], {"temperature": parameters["temperature"]}
+    found = []
+    for tokens in product(allowed, repeat=length):
+        logits = transformers_logits(folder, prompt + list(tokens))[len(prompt) - 1 :]
+        chance = 1.0
+        for row, token in zip(logits, tokens, strict=False):
+            chance *= float(probabilities(process_logits(row, prompt, [], parameters), **limits)[token])
+        found.append(chance)
+    return torch.tensor(found, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("report", "config"),
+    [
+        ("vllm-ascend#7603", NGRAM),
+        ("vllm-ascend#13470", DRAFT),
+        ("vllm-ascend#6685", DRAFT | {"model": "llama"}),
+    ],
+    ids=["n-gram", "draft", "same model"],
+)
+@pytest.mark.parametrize("runner", ["0", "1"])  # changes last: an engine each
+def test_drafts_keep_the_distribution(
+    report: str,
+    config: dict[str, Any],
+    runner: str,
+    engine: Callable[..., Any],
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Drafts were accepted by a wrong ratio: without their probabilities, always, or from other logits."""
+    from scipy.stats import chisquare
+    from vllm import SamplingParams
+
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
+    monkeypatch.chdir(models)
+    made = engine("llama", speculative_config=config, max_num_seqs=250)
+    prompt, count, length = [5, 6, 7] * 6, 2_000, 3
+    parameters = {"temperature": 3.0, "allowed_token_ids": [5, 6, 7]}
+    wanted = joint_probabilities(models / "llama", prompt, parameters, length) * count
+    before = [metric(made, name) for name in (ACCEPTED, DRAFTED)]
+    outputs = made.generate(
+        as_inputs([prompt] * (count // 250)),
+        SamplingParams(n=250, max_tokens=length + 4, ignore_eos=True, **parameters), use_tqdm=False,
+    )  # fmt: skip
+    drawn = [each.token_ids[:length] for output in outputs for each in output.outputs]
+    places = {tokens: place for place, tokens in enumerate(product((5, 6, 7), repeat=length))}
+    found = torch.bincount(
+        torch.tensor([places[tuple(each)] for each in drawn]), minlength=len(wanted)
+    ).double()
+    accepted, drafted = (
+        metric(made, name) - old for name, old in zip((ACCEPTED, DRAFTED), before, strict=True)
+    )
+    assert 0 < accepted < drafted
+    assert wanted.min() >= 5
+    assert chisquare(found.numpy(), wanted.numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("runner", ["0", "1"])
+def test_a_model_accepts_its_own_drafts(
+    runner: str, engine: Callable[..., Any], models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vllm-ascend#6606 and #6138: fewer drafts were accepted, while no token changed."""
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
+    monkeypatch.chdir(models)
+    made = engine("llama", speculative_config=DRAFT | {"model": "llama"}, max_num_seqs=250)
+    before = [metric(made, name) for name in (ACCEPTED, DRAFTED)]
+    report = Report("vllm-ascend#6606", "fewer drafts were accepted", [ask(30, 4, 60, 9, max_tokens=40)])
+    assert discrepancies(made, models / "llama", report) == []
+    accepted, drafted = (
+        metric(made, name) - old for name, old in zip((ACCEPTED, DRAFTED), before, strict=True)
+    )
+    assert accepted / drafted > 0.9
