@@ -10,7 +10,7 @@ import pytest
 
 from tools.vllm.generation import greedy, random_prompts, transformers_greedy, transformers_model
 from tools.vllm.models import CONFIGURATIONS, make_one
-from tools.vllm.replay import Report, ask, discrepancies
+from tools.vllm.replay import Report, ask, discrepancies, resolve_draft
 
 ACCEPTED, HITS = "vllm:spec_decode_num_accepted_tokens", "vllm:prefix_cache_hits"
 REPEATING = [5, 6, 7, 8, 9, 10] * 8
@@ -80,9 +80,13 @@ def test_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
-    monkeypatch.chdir(models)  # the draft model is named by its folder
     model, options, _ = GROUPS[group]
-    assert discrepancies(engine(model, enforce_eager=False, **options), models / model, report) == []
+    assert (
+        discrepancies(
+            engine(model, enforce_eager=False, **resolve_draft(options, models)), models / model, report
+        )
+        == []
+    )
 
 
 def test_weights_replaced_under_graphs(engine: Callable[..., Any], models: Path, tmp_path: Path) -> None:

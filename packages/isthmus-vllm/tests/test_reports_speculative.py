@@ -12,7 +12,7 @@ import torch
 
 from tools.vllm.generation import as_inputs, metric, random_prompts, transformers_logits
 from tools.vllm.oracle import probabilities, process_logits
-from tools.vllm.replay import Report, ask, ask_pattern, discrepancies
+from tools.vllm.replay import Report, ask, ask_pattern, discrepancies, resolve_draft
 
 ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_draft_tokens"
 PREEMPTED = "vllm:num_preemptions"
@@ -51,7 +51,7 @@ PARAMETERS = [
     Report("vllm-ascend#4963", "the last steps had fewer tokens than drafts",
            [ask(prompt=CYCLE, max_tokens=2) + ask(prompt=CYCLE, max_tokens=1) + ask(prompt=CYCLE, max_tokens=5)]),
     Report("vllm#32163", "drafts ended the output before the minimum length",
-           [ask(prompt=CYCLE, ignore_eos=False, min_tokens=9, logit_bias={2: 100.0})]),
+           [ask(prompt=CYCLE, min_tokens=9, stop_token_ids=list(range(3, 500))) + ask(9)]),
 ]  # fmt: skip
 STRUCTURED = [
     Report("vllm#27969", "a draft that the grammar refused ended the engine",
@@ -98,8 +98,10 @@ def test_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
-    monkeypatch.chdir(models)  # the draft model is named by its folder
-    assert discrepancies(engine("llama", **GROUPS[group][0]), models / "llama", report) == []
+    assert (
+        discrepancies(engine("llama", **resolve_draft(GROUPS[group][0], models)), models / "llama", report)
+        == []
+    )
 
 
 def joint_probabilities(
@@ -140,8 +142,7 @@ def test_drafts_keep_the_distribution(
     from vllm import SamplingParams
 
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
-    monkeypatch.chdir(models)
-    made = engine("llama", speculative_config=config, max_num_seqs=250)
+    made = engine(**resolve_draft({"speculative_config": config, "max_num_seqs": 250}, models))
     prompt, count, length = [5, 6, 7] * 6, 2_000, 3
     parameters = {"temperature": 3.0, "allowed_token_ids": [5, 6, 7]}
     wanted = joint_probabilities(models / "llama", prompt, parameters, length) * count
@@ -169,8 +170,9 @@ def test_a_model_accepts_its_own_drafts(
 ) -> None:
     """vllm-ascend#6606 and #6138: fewer drafts were accepted, while no token changed."""
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
-    monkeypatch.chdir(models)
-    made = engine("llama", speculative_config=DRAFT | {"model": "llama"}, max_num_seqs=250)
+    made = engine(
+        **resolve_draft({"speculative_config": DRAFT | {"model": "llama"}, "max_num_seqs": 250}, models)
+    )
     before = [metric(made, name) for name in (ACCEPTED, DRAFTED)]
     report = Report("vllm-ascend#6606", "fewer drafts were accepted", [ask(30, 4, 60, 9, max_tokens=40)])
     assert discrepancies(made, models / "llama", report) == []
