@@ -88,6 +88,8 @@ STRUCTURED = [
     Report("vllm-ascend#6151", "masks of several rows failed with one request after another",
            [[ask_pattern(SCORED, DIGITS)], [ask_pattern(SCORED, "(yes|no)"), ask_pattern(SCORED[3:], "[a-z]{20}")]]),
 ]  # fmt: skip
+# Wrong in vLLM's own code, whatever the device: number and runner, and where.
+OPEN = {("vllm#51789", "0"): "Sampler.forward returns the chosen tokens' log-probabilities for every request"}
 ALL = PENALTIES + LIMITS + SEEDS + CHOICES + LOGPROBS + STRUCTURED
 
 
@@ -114,7 +116,14 @@ def test_beams_keep_their_parents(
 @pytest.mark.parametrize("report", ALL, ids=str)
 @pytest.mark.parametrize("runner", ["0", "1"])  # changes last: an engine each
 def test_report(
-    runner: str, report: Report, engine: Callable[..., Any], models: Path, monkeypatch: pytest.MonkeyPatch
+    runner: str,
+    report: Report,
+    engine: Callable[..., Any],
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if reason := OPEN.get((report.number, runner)):
+        request.applymarker(pytest.mark.xfail(reason=f"vLLM: {reason}", strict=True))
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
     assert discrepancies(engine(), models / "llama", report) == []
