@@ -60,7 +60,7 @@ CHOICES = [
            [ask(9, ignore_eos=False, min_tokens=7, logit_bias={2: 100.0})
             + ask(9, ignore_eos=False, logit_bias={2: 100.0})]),
     Report("vllm#3876", "the minimum length shifted to other rows beside log-probabilities of prompts",
-           [ask(30, prompt_logprobs=1) + ask(5, min_tokens=6, stop_token_ids=list(range(3, 400)))
+           [ask(30, prompt_logprobs=1) + ask(5, min_tokens=6, stop_token_ids=[5, 6], logit_bias={5: 50.0, 6: 50.0})
             + ask(7, prompt_logprobs=2)]),
     Report("vllm#3899", "biases failed beside log-probabilities of prompts",
            [ask(30, prompt_logprobs=1, logit_bias={9: 6.0, 10: -50.0}) + ask(6, allowed_token_ids=[4, 5, 300])]),
