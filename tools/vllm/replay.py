@@ -16,6 +16,8 @@ from tools.vllm.oracle import decode, probabilities, process_logits
 
 # float32 logits of size 10, summed in another order than transformers sums them.
 _TOLERANCE = 1e-4
+# A prompt for drafts by n-gram.
+CYCLE = [5, 6, 7] * 16
 _RANDOM = ("temperature", "top_k", "top_p", "min_p")
 
 
@@ -55,6 +57,11 @@ def ask(*lengths: int, prompt: list[int] | None = None, seed: int = 0, **paramet
         Request(each, {"temperature": 0, "max_tokens": 16, "ignore_eos": True} | parameters)
         for each in prompts
     ]
+
+
+def ask_cycle(**parameters: Any) -> list[Request]:
+    """A request whose output is of three tokens that its prompt repeats: drafts are often right and often wrong."""
+    return ask(prompt=CYCLE, **{"allowed_token_ids": CYCLE[:3]} | parameters)
 
 
 def ask_pattern(prompt: list[int], pattern: str, **parameters: Any) -> Request:

@@ -10,10 +10,9 @@ import pytest
 
 from tools.vllm.generation import greedy, random_prompts, transformers_greedy, transformers_model
 from tools.vllm.models import CONFIGURATIONS, make_one
-from tools.vllm.replay import Report, ask, discrepancies, resolve_draft
+from tools.vllm.replay import Report, ask, ask_cycle, discrepancies, resolve_draft
 
-ACCEPTED, HITS = "vllm:spec_decode_num_accepted_tokens", "vllm:prefix_cache_hits"
-REPEATING = [5, 6, 7, 8, 9, 10] * 8
+DRAFTS, HITS = "vllm:spec_decode_num_draft_tokens", "vllm:prefix_cache_hits"
 PROMPT = random_prompts([70], seed=8)[0]
 NGRAM = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 
@@ -45,7 +44,7 @@ WINDOW = [
 # Three drafted tokens, so that decode has four queries a request.
 DRAFTED = [
     Report("vllm-ascend#7134", "graphs of decode with drafts were entered in prefill instead",
-           [ask(prompt=REPEATING, max_tokens=40) + ask(30, 4, max_tokens=40)], ACCEPTED),
+           [ask_cycle(max_tokens=40) + ask(30, 4, max_tokens=40)], DRAFTS),
     Report("vllm-ascend#9863", "one request of one token was padded to the tokens of a graph, its requests not",
            [ask(1, max_tokens=40)]),
     Report("vllm-ascend#6835", "a prompt as long as the drafts and one was taken for decode",
@@ -53,7 +52,7 @@ DRAFTED = [
     Report("vllm-ascend#7148", "graphs failed where the queries of one request were no captured size",
            [ask(2, 3, 9, 17, 33, max_tokens=30)]),
     Report("vllm-ascend#13470", "lengths of a batch padded to a graph ended before its tokens",
-           [ask(*range(5, 19), max_tokens=20), ask(prompt=REPEATING, max_tokens=30)], ACCEPTED),
+           [ask(*range(5, 19), max_tokens=20), ask_cycle(max_tokens=30)], DRAFTS),
     Report("vllm#53520", "the draft model overwrote the output of a graph that held log-probabilities of prompts",
            [ask(100, 30, 7, prompt_logprobs=2), ask(prompt=PROMPT, prompt_logprobs=1)]),
 ]  # fmt: skip

@@ -11,67 +11,66 @@ import pytest
 
 from tools.vllm.generation import as_inputs, metric, random_prompts, transformers_logits
 from tools.vllm.oracle import probabilities, process_logits
-from tools.vllm.replay import Report, ask, ask_pattern, discrepancies, resolve_draft
+from tools.vllm.replay import CYCLE, Report, ask, ask_cycle, ask_pattern, discrepancies, resolve_draft
 
 ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_draft_tokens"
 PREEMPTED = "vllm:num_preemptions"
-CYCLE = [5, 6, 7, 8, 9, 10] * 8
 TEXT = random_prompts([30], seed=4)[0]
 DIGITS = r"[0-9]{2}(-[0-9]{2}){6}"
 
 GREEDY = [
     Report("vllm-ascend#4090", "drafts by n-gram changed the tokens",
-           [ask(prompt=CYCLE, max_tokens=60) * 2], ACCEPTED),
+           [ask_cycle(max_tokens=60) * 2], ACCEPTED),
     Report("vllm-ascend#4521", "drafts changed the tokens without graphs", [ask(30, 4, 60, max_tokens=50)]),
     Report("vllm-ascend#4932", "drafts changed the tokens in batches only",
            [ask(30, 4, 60, 2, 18, 90, 41, 7, max_tokens=40)]),
     Report("vllm-ascend#5626", "tokens were taken from the wrong rows while prompts joined requests with drafts",
-           [ask(*range(60, 4, -4), max_tokens=20) + ask(prompt=CYCLE, max_tokens=50)]),
+           [ask(*range(60, 4, -4), max_tokens=20) + ask_cycle(max_tokens=50)]),
     Report("vllm-ascend#8029", "prompts not longer than the drafts and one took the wrong path of attention",
            [ask(4, 3, 2, 1, max_tokens=20), ask(4, max_tokens=20)]),
 ]  # fmt: skip
 PARAMETERS = [
     Report("vllm#18902", "frequency penalties had no effect on drafted tokens",
-           [ask(prompt=CYCLE, max_tokens=40, frequency_penalty=0.7) + ask(9, max_tokens=40, presence_penalty=1.0)]),
+           [ask_cycle(max_tokens=40, frequency_penalty=0.7) + ask(9, max_tokens=40, presence_penalty=1.0)]),
     Report("vllm#33251", "a token counted twice for penalties of later drafts",
-           [ask(prompt=CYCLE, max_tokens=40, repetition_penalty=1.3) + ask(30, 8, max_tokens=30)]),
+           [ask_cycle(max_tokens=40, repetition_penalty=1.3) + ask(30, 8, max_tokens=30)]),
     Report("vllm#9834", "one request's parameters verified the drafts of all",
            [ask(9, max_tokens=30) + ask(9, temperature=1.2, top_k=1, max_tokens=30)
-            + ask(prompt=CYCLE, temperature=0.8, top_k=5, max_tokens=30)]),
+            + ask_cycle(temperature=0.8, top_k=5, max_tokens=30)]),
     Report("vllm-ascend#5131", "top-k and top-p were left out for drafted tokens",
-           [ask(prompt=CYCLE, temperature=1.1, top_k=4, top_p=0.8, max_tokens=40) * 4], DRAFTED),
+           [ask_cycle(temperature=1.1, top_k=4, top_p=0.8, max_tokens=40) * 4], DRAFTED),
     Report("vllm-ascend#9173", "the temperature of another row divided the logits of drafted tokens",
            [ask(9, max_tokens=30) + ask(12, temperature=2.0, top_k=1, max_tokens=30)
-            + ask(14, temperature=0.3, top_k=2, max_tokens=30) + ask(prompt=CYCLE, temperature=1.0, top_k=1)]),
+            + ask(14, temperature=0.3, top_k=2, max_tokens=30) + ask_cycle(temperature=1.0, top_k=1)]),
     Report("vllm#17876", "log-probabilities were 0 with drafts by n-gram",
-           [ask(prompt=CYCLE, logprobs=2, max_tokens=30) + ask(9, logprobs=1, max_tokens=30)], DRAFTED),
+           [ask_cycle(logprobs=2, max_tokens=30) + ask(9, logprobs=1, max_tokens=30)], DRAFTED),
     Report("vllm-ascend#7861", "log-probabilities of accepted tokens were not returned",
-           [ask(prompt=CYCLE, logprobs=0, max_tokens=30), ask(5, logprobs=4)]),
+           [ask_cycle(logprobs=0, max_tokens=30), ask(5, logprobs=4)]),
     Report("vllm-ascend#4963", "the last steps had fewer tokens than drafts",
-           [ask(prompt=CYCLE, max_tokens=2) + ask(prompt=CYCLE, max_tokens=1) + ask(prompt=CYCLE, max_tokens=5)]),
+           [ask_cycle(max_tokens=2) + ask_cycle(max_tokens=1) + ask_cycle(max_tokens=5)]),
     Report("vllm#32163", "drafts ended the output before the minimum length",
-           [ask(prompt=CYCLE, min_tokens=9, allowed_token_ids=[*range(5, 13)], stop_token_ids=[5, 6, 7, 8])]),
+           [ask_cycle(min_tokens=9, allowed_token_ids=[*range(5, 13)], stop_token_ids=[5, 6, 7, 8])]),
 ]  # fmt: skip
 STRUCTURED = [
     Report("vllm#27969", "a draft that the grammar refused ended the engine",
            [[ask_pattern(CYCLE, DIGITS)], [ask_pattern(TEXT, DIGITS, temperature=1.0, seed=3)]]),
     Report("vllm#49738", "rows of the grammar's mask went to the next request where drafts were cut",
            [[ask_pattern(CYCLE, DIGITS), *ask(20, max_tokens=30), ask_pattern(TEXT, r"(ab|cd){5}"),
-             *ask(prompt=CYCLE, max_tokens=30), ask_pattern(TEXT[:9], "[a-f]{12}")]]),
+             *ask_cycle(max_tokens=30), ask_pattern(TEXT[:9], "[a-f]{12}")]]),
     Report("vllm-ascend#10043", "placeholders of refused drafts indexed the tables of probabilities",
            [[ask_pattern(CYCLE, DIGITS, temperature=0.8, seed=seed) for seed in range(6)]]),
 ]  # fmt: skip
 CHUNKED = [
     Report("vllm-ascend#3025", "drafts took the wrong path of attention beside chunks of prompts",
-           [ask(prompt=CYCLE, max_tokens=40) + ask(200, 90, max_tokens=20)], ACCEPTED),
+           [ask_cycle(max_tokens=40) + ask(200, 90, max_tokens=20)], ACCEPTED),
     Report("vllm#29216", "log-probabilities were those of other rows with drafts and chunks",
-           [ask(prompt=CYCLE, max_tokens=30, logprobs=2) + ask(200, 90, max_tokens=20, logprobs=1)]),
+           [ask_cycle(max_tokens=30, logprobs=2) + ask(200, 90, max_tokens=20, logprobs=1)]),
     Report("vllm#49620", "drafts in flight remained after preemption",
-           [ask(100, 90, 80, 70, 60, 50, 40, max_tokens=60) + ask(prompt=CYCLE, max_tokens=60)], PREEMPTED),
+           [ask(100, 90, 80, 70, 60, 50, 40, max_tokens=60) + ask_cycle(max_tokens=60)], PREEMPTED),
 ]  # fmt: skip
 ONE = [
     Report("vllm-ascend#11458", "the kernel for one draft mixed up accepted and following token",
-           [ask(prompt=CYCLE, max_tokens=40) + ask(9, 30, max_tokens=30)], ACCEPTED),
+           [ask_cycle(max_tokens=40) + ask(9, 30, max_tokens=30)], ACCEPTED),
 ]  # fmt: skip
 NGRAM = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1, "num_speculative_tokens": 3}
 DRAFT = {"method": "draft_model", "model": "draft", "num_speculative_tokens": 3}
