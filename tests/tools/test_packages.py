@@ -27,6 +27,7 @@ BY_NAME = {
     "packages/isthmus/src/isthmus/megatron/explain.py": "modules of Megatron",
     "packages/isthmus/src/isthmus/megatron/helpers.py": "modules of Megatron",
     "packages/isthmus/src/isthmus/ops/npu.py": "torch_npu",
+    "packages/isthmus/src/isthmus/doctor/__init__.py": "checks of packages above (entry points)",
     "packages/isthmus/src/isthmus/ops/patching/__init__.py": "the library that a user names",
     "packages/isthmus/src/isthmus/ops/triton/__init__.py": "a family of kernels, when it is first called",
     "packages/isthmus/src/isthmus/opset/__init__.py": "the families of operators, when they are first asked for",

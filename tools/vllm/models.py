@@ -127,7 +127,9 @@ def make_vision(folder: Path) -> Path:
     text = transformers.LlamaConfig(**_COMMON | {"vocab_size": len(tokens) + 8})
     image = tokens.convert_tokens_to_ids("<image>")
     torch.manual_seed(1)
-    configuration = transformers.LlavaConfig(vision, text, image_token_index=image, tie_word_embeddings=False)
+    configuration = transformers.LlavaConfig(
+        vision_config=vision, text_config=text, image_token_index=image, tie_word_embeddings=False
+    )
     model = transformers.LlavaForConditionalGeneration(configuration).float()
     model.generation_config = transformers.GenerationConfig(eos_token_id=2, bos_token_id=1)
     model.save_pretrained(folder)

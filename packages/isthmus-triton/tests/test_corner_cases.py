@@ -150,3 +150,15 @@ def test_printed_values_stand_behind_their_text(capfd):
         "pid (0, 0, 0) idx (1) both: (operand 0) 8",
         "pid (0, 0, 0) idx () both: (operand 1) 4.000000",
     ]
+
+
+@triton.jit
+def sorting_kernel(x, out, n, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.sort(-tl.load(x + at, mask=at < n, other=1)))
+
+
+def test_a_network_of_shared_values_is_analysed_once():
+    x, out = torch.randint(-99, 99, (128,), dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
+    sorting_kernel[(1,)](x, out, 128, 128)
+    assert torch.equal(out, torch.sort(-x).values)

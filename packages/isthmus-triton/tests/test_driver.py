@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -21,7 +22,26 @@ def scale_kernel(x, factor, BLOCK: tl.constexpr):
 
 @triton.jit
 def assembly_kernel(x):
-    tl.store(x, tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x)], tl.int32, True, 1))
+    tl.store(x, tl.inline_asm_elementwise("brev.b32 $0, $1;", "=r,r", [tl.load(x)], tl.int32, True, 1))
+
+
+@triton.jit
+def instructions_kernel(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at)
+    value = tl.inline_asm_elementwise("mov.f32 $0, $1;", "=r,r", [value], tl.float32, True, 1)
+    value = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [value], tl.float32, True, 1)
+    short = value.to(tl.bfloat16)
+    short = tl.inline_asm_elementwise(
+        "mul.rn.bf16x2 $0, $1, $2;", "=r,r,r", [short, short], tl.bfloat16, True, 2
+    )
+    tl.store(out + at, short)
+
+
+def test_single_instructions_of_inline_assembly():
+    x, out = torch.randn(64), torch.zeros(64, dtype=torch.bfloat16)
+    instructions_kernel[(1,)](x, out, 64)
+    torch.testing.assert_close(out, torch.tanh(x).bfloat16() ** 2, rtol=2**-7, atol=0)
 
 
 def test_what_a_cpu_cannot_do_is_refused_by_name():
@@ -50,6 +70,33 @@ def test_a_number_may_come_in_any_width():
     scale_kernel[(1,)](x, True, 8)
     scale_kernel[(1,)](x, 2**40, 8)
     assert x.tolist() == [3.0 * 2**40] * 8
+
+
+@triton.autotune(
+    [triton.Config({"STEP": 2**at}, num_warps=warps) for at in range(4) for warps in (1, 2)], ["n"]
+)
+@triton.jit
+def tuned_kernel(x, n, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    for start in range(0, n, BLOCK * STEP):
+        for step in tl.static_range(STEP):
+            tl.store(x + start + step * BLOCK + at, tl.load(x + start + step * BLOCK + at) * 1.25)
+
+
+def test_configurations_are_compiled_ahead_by_threads(monkeypatch, tmp_path):
+    from isthmus_triton import build
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    texts = []
+    compile = build._compile
+    monkeypatch.setattr(build, "_compile", lambda text, options: texts.append(text) or compile(text, options))
+    with ThreadPoolExecutor(2) as threads, triton.AsyncCompileMode(threads):
+        tuned_kernel.warmup(torch.float32, 64, BLOCK=4, grid=(1,))
+    assert 0 < len(texts) == len(set(texts)) <= 4
+    monkeypatch.setattr(build, "_compile", None)
+    x = torch.ones(64)
+    tuned_kernel.fn[(1,)](x, 64, STEP=2, BLOCK=4, num_warps=2)
+    assert x.tolist() == [1.25] * 64
 
 
 @triton.jit
@@ -159,6 +206,22 @@ def test_a_missing_compiler_is_named(tmp_path):
     assert output(code, CC="absent-cc -O2") == expected
 
 
+def test_c_that_crashes_the_vectoriser_compiles_without_it(tmp_path):
+    compiler = tmp_path / "crashing-cc"
+    compiler.write_text("""#!/bin/sh
+case "$*" in
+    -v | *-fno-tree-vectorize*) exec gcc "$@" ;;
+    *) echo "kernel.c:1:1: internal compiler error: in recog" >&2; exit 1 ;;
+esac
+""")
+    compiler.chmod(0o755)
+    code = """
+        from isthmus_triton import build
+        print(len(build.library("int launch;", True)) > 1000)
+    """
+    assert output(code, CC=str(compiler), TRITON_CACHE_DIR=str(tmp_path)) == "True"
+
+
 def test_c_that_does_not_compile_is_kept(tmp_path):
     code = """
         from isthmus_triton import build
@@ -169,3 +232,36 @@ def test_c_that_does_not_compile_is_kept(tmp_path):
             print(open(path).read(), "does not compile" in str(error))
     """
     assert output(code, TMPDIR=tmp_path, TRITON_CACHE_DIR=tmp_path) == "int launch( True"
+
+
+@triton.jit
+def asserting_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n)
+    tl.device_assert((value >= 0) & (value < n), "index in bounds")
+    tl.store(out + at, tl.load(x + value), mask=at < n)
+
+
+# Inductor's option: assertions alone, without checks of accesses.
+ASSERTIONS = {"debug": True, "sanitize_overflow": False}
+FAILED = r"asserting_kernel: device assertion failed: index in bounds\n  \S*test_driver.py:\d+\n  program \(3, 0, 0\)"
+
+
+@pytest.mark.parametrize("device", ("cpu", "chip"))
+def test_a_failed_assertion_is_an_error_of_the_launch_or_of_its_stream(device):
+    x = torch.arange(64, dtype=torch.int32, device=device)
+    out = torch.zeros_like(x)
+    asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
+    assert torch.equal(out, x)
+    x[50] = 1 << 30
+    if device == "cpu":
+        with pytest.raises(RuntimeError, match=FAILED):
+            asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
+    else:
+        asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
+        rows_kernel[(1,)](x, out, 1, 16)  # is not begun
+        with pytest.raises(RuntimeError, match=FAILED):
+            torch.chip.synchronize()
+    x[50] = 5
+    asserting_kernel[(4,)](x, out, 64, 16, **ASSERTIONS)
+    assert out[50].item() == 5

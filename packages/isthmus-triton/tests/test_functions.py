@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 np = pytest.importorskip("numpy")
 tl = pytest.importorskip("triton.language")
+mpmath = pytest.importorskip("mpmath")
 from triton.language.extra.cuda import libdevice  # noqa: E402
 
 SPECIAL = (
@@ -49,6 +50,7 @@ def binary_kernel(x, y, out, n, BLOCK: tl.constexpr):
     values, others = tl.load(x + at, mask=mask), tl.load(y + at, mask=mask)
     tl.store(out + at, libdevice.pow(values, others), mask=mask)
     tl.store(out + n + at, tl.erf(values), mask=mask)
+    tl.store(out + 2 * n + at, libdevice.tanh(values), mask=mask)
 
 
 def numbers(dtype, seed):
@@ -81,12 +83,36 @@ def test_exponentials_and_logarithms(dtype):
             check(found, function(wide))
 
 
-def test_powers_and_error_functions():
-    x, y = numbers(np.float32, 2), numbers(np.float32, 3)[::-1].copy()
-    pairs = np.array([(a, b) for a in SPECIAL for b in SPECIAL], dtype=np.float32)
-    x, y = np.concatenate([x, pairs[:, 0]]), np.concatenate([y, pairs[:, 1]])
+@triton.jit
+def periodic_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < n)
+    tl.store(out + at, tl.sin(values), mask=at < n)
+    tl.store(out + n + at, tl.cos(values), mask=at < n)
+
+
+def test_sine_and_cosine_of_all_magnitudes():
+    turns = np.arange(1, 700) * np.pi / 2
+    x = np.concatenate([numbers(np.float32, 4), turns, -turns * 2.0 ** np.arange(699) % 1e38, [3e38, -1e30]])
+    x = x.astype(np.float32)
     out = torch.empty(2, x.size)
-    binary_kernel[(1,)](torch.from_numpy(x), torch.from_numpy(y), out, x.size, BLOCK=4096)
+    periodic_kernel[(1,)](torch.from_numpy(x), out, x.size, BLOCK=4096)
     with np.errstate(all="ignore"):
-        check(out[0].numpy(), np.power(x.astype(np.float64), y.astype(np.float64)))
-    check(out[1].numpy(), torch.erf(torch.from_numpy(x).double()).numpy())
+        check(out[0].numpy(), np.sin(x.astype(np.longdouble)))
+        check(out[1].numpy(), np.cos(x.astype(np.longdouble)))
+
+
+@pytest.mark.parametrize("dtype", (np.float32, np.float64))
+def test_powers_error_functions_and_tangents(dtype):
+    x, y = numbers(dtype, 2), numbers(dtype, 3)[::-1].copy()
+    pairs = np.array([(a, b) for a in SPECIAL for b in SPECIAL], dtype=dtype)
+    near = np.random.default_rng(5).uniform(-6, 6, 500).astype(dtype)
+    x, y = np.concatenate([x, pairs[:, 0], near]), np.concatenate([y, pairs[:, 1], near[::-1] * 100])
+    out = torch.empty(3, x.size, dtype=getattr(torch, np.dtype(dtype).name))
+    binary_kernel[(1,)](torch.from_numpy(x), torch.from_numpy(y), out, x.size, BLOCK=4096)
+    wide = x.astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        check(out[0].numpy(), np.power(wide, y.astype(np.longdouble)))
+        check(out[2].numpy(), np.tanh(wide))
+    exact = np.array([np.longdouble(mpmath.nstr(mpmath.erf(mpmath.mpf(float(each))), 25)) for each in x])
+    check(out[1].numpy(), exact)

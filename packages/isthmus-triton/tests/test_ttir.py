@@ -62,6 +62,7 @@ def test_a_function_with_loops_branches_and_reductions():
     assert branch.targets == [("bb1", 0), ("bb2", 1)] and branch.operands[1] is loop.results[0]
     assert load.result.type == Type((8, 16), "f32")
     assert reduction.attribute("axis") == "1" and reduction.result.type == Type((8,), "f32")
+    assert [each.type for each in reduction.regions[0].parameters] == [Type(None, "f32")] * 2
     assert (constant.line, load.line, reduction.line) == ("kernel.py:4", "kernel.py:6", "standard.py:290")
 
 

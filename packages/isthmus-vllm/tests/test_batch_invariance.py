@@ -32,14 +32,12 @@ def _sampled(engine: Any) -> list[tuple[list[int], list[int], list[float]]]:
     ]
     parameters = SamplingParams(temperature=1.0, seed=1, max_tokens=TOKENS, ignore_eos=True, logprobs=0)
     found = engine.generate([{"prompt_token_ids": each} for each in prompts], parameters, use_tqdm=False)
-    return [
-        (
-            list(each.prompt_token_ids),
-            list(each.outputs[0].token_ids),
-            [step[token].logprob for step, token in zip(each.outputs[0].logprobs, each.outputs[0].token_ids, strict=True)],
-        )
-        for each in found
-    ]  # fmt: skip
+    samples = []
+    for each in found:
+        out = each.outputs[0]
+        logprobs = [step[token].logprob for step, token in zip(out.logprobs, out.token_ids, strict=True)]
+        samples.append((list(each.prompt_token_ids), list(out.token_ids), logprobs))
+    return samples
 
 
 def _differences(samples: list[tuple[list[int], list[int], list[float]]], model: Any) -> list[float]:

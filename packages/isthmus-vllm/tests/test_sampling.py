@@ -162,7 +162,7 @@ def draws_fit(made: Any, folder: Path, parameters: dict[str, Any], count: int) -
 
     prompt = PROMPTS[1]
     wanted = probabilities(transformers_logits(folder, prompt)[-1], **parameters) * count
-    outputs = sample(made, [prompt] * (count // 500), n=500, max_tokens=1, **parameters)
+    outputs = sample(made, [prompt] * (count // 500), n=500, max_tokens=1, detokenize=False, **parameters)
     drawn = torch.tensor([tokens[0] for tokens in tokens_of(outputs)])
     found = torch.bincount(drawn, minlength=len(wanted)).double()
     assert found.sum() == count

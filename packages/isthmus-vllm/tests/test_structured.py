@@ -34,7 +34,10 @@ digit ::= [0-9]
 
 
 def is_json(text: str) -> bool:
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        return False
     return (
         set(found) == set(SCHEMA["required"])
         and isinstance(found["done"], bool)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from tools.vllm.models import make_vision
 
+pytest.importorskip("torchvision", reason="vLLM's LLaVA imports torchvision", exc_type=ImportError)
 TOKENS = 24
 TEXTS = ["<image>the quick brown fox", "lazy dog <image> a", "import <image>"]
 

@@ -104,6 +104,29 @@ def each_program_takes_a_lock_of_its_own(wrong):
 
 
 @triton.jit
+def two_locks_kernel(x, locks, ORDERED: tl.constexpr, TWICE: tl.constexpr):
+    first = 0 if ORDERED else tl.program_id(0) % 2
+    second = first if TWICE else 1 - first
+    while tl.atomic_cas(locks + first, 0, 1) == 1:  # FAULT
+        pass
+    while tl.atomic_cas(locks + second, 0, 1) == 1:  # FAULT
+        pass
+    tl.store(x, tl.load(x) + 1)
+    tl.atomic_xchg(locks + second, 0)
+    tl.atomic_xchg(locks + first, 0)
+
+
+@fault(two_locks_kernel, "deadlock")
+def two_locks_are_taken_in_either_order(wrong):
+    two_locks_kernel[(9,)](torch.zeros(1), torch.zeros(2, dtype=torch.int32), not wrong, False, debug=True)
+
+
+@fault(two_locks_kernel, "deadlock")
+def a_lock_is_taken_twice(wrong):
+    two_locks_kernel[(9,)](torch.zeros(1), torch.zeros(2, dtype=torch.int32), True, wrong, debug=True)
+
+
+@triton.jit
 def early_release_kernel(x, out, lock, EARLY: tl.constexpr):
     row = tl.program_id(0)
     while tl.atomic_cas(lock, 0, 1) == 1:

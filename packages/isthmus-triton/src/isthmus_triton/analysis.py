@@ -289,12 +289,28 @@ def loop_order(shape: tuple[int, ...], pointers: list[Value]) -> list[int]:
     return order[::-1] if votes > 0 else order
 
 
-def step_along(value: Value, dimension: int) -> int | None:
-    """The difference of neighbours along a dimension; None if that is not plain."""
+def step_along(
+    value: Value, dimension: int, known: dict[tuple[int, int], int | None] | None = None
+) -> int | None:
+    """The difference of neighbours along a dimension; None if that is not plain.
+
+    Args:
+        value: a tensor, or a scalar.
+        dimension: of the tensor.
+        known: results by value and dimension: a network of shared values has exponentially many paths.
+    """
+    known = {} if known is None else known
+    key = value.number, dimension
+    if key not in known:
+        known[key] = _find_step(value, dimension, known)
+    return known[key]
+
+
+def _find_step(value: Value, dimension: int, known: dict[tuple[int, int], int | None]) -> int | None:
     if not value.is_tensor or value.shape[dimension] == 1:
         return 0
     if value.moving:
-        return step_along(value.moving.first, dimension)
+        return step_along(value.moving.first, dimension, known)
     operation = value.operation
     if operation is None or not is_expression(operation):
         return None
@@ -304,17 +320,19 @@ def step_along(value: Value, dimension: int) -> int | None:
         case "tt.splat" | "arith.constant":
             return 0
         case "tt.broadcast" | "arith.extsi" | "arith.extui" | "arith.remsi" | "tt.bitcast":
-            return step_along(operation.operands[0], dimension)
+            return step_along(operation.operands[0], dimension, known)
         case "tt.expand_dims":
             axis = int(operation.attribute("axis"))
             return (
-                0 if dimension == axis else step_along(operation.operands[0], dimension - (dimension > axis))
+                0
+                if dimension == axis
+                else step_along(operation.operands[0], dimension - (dimension > axis), known)
             )
         case "tt.trans":
-            return step_along(operation.operands[0], operation.numbers("order")[dimension])
+            return step_along(operation.operands[0], operation.numbers("order")[dimension], known)
     if operation.name in SHAPES:
         return None
-    steps = [step_along(each, dimension) for each in operation.operands]
+    steps = [step_along(each, dimension, known) for each in operation.operands]
     if operation.name in ("arith.addi", "tt.addptr") and None not in steps:
         return sum(each for each in steps if each is not None)
     return 0 if all(each == 0 for each in steps) else None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
+from collections import defaultdict
 from pathlib import Path
 
 from triton.runtime.cache import get_cache_manager
@@ -24,6 +27,7 @@ _FLAGS = (
 # The key covers the files as this process has imported them, because they may change later.
 _FILES = sorted([*_HEADERS.glob("*.[ch]"), *Path(__file__).parent.rglob("*.py")])
 _SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).digest()
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # by key of a library
 
 
 @functools.cache
@@ -65,12 +69,14 @@ def library(text: str, fuses: bool, wraps: bool = False) -> bytes:
     """
     key = hashlib.sha256(f"{fingerprint()} {fuses} {wraps} {text}".encode()).hexdigest()
     cache = get_cache_manager(key)
-    known = cache.get_file("kernel.so")
-    if known is not None:
-        return Path(known).read_bytes()
-    made = _compile(text, [f"-ffp-contract={'fast' if fuses else 'off'}", *(["-fwrapv"] if wraps else [])])
-    cache.put(made, "kernel.so")
-    return made
+    with _locks[key]:  # threads that compile configurations ahead may print the same C
+        known = cache.get_file("kernel.so")
+        if known is not None:
+            return Path(known).read_bytes()
+        options = [f"-ffp-contract={'fast' if fuses else 'off'}", *(["-fwrapv"] if wraps else [])]
+        made = _compile(text, options)
+        cache.put(made, "kernel.so")
+        return made
 
 
 def _compile(text: str, options: list[str]) -> bytes:
@@ -82,6 +88,10 @@ def _compile(text: str, options: list[str]) -> bytes:
             "-o", str(made), *_threads(), "-lm",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode and re.search("internal compiler error|unrecognizable insn", done.stderr):
+            # gcc 12 cannot encode a masked maximum of 64 bytes that its vectoriser makes
+            command.append("-fno-tree-vectorize")
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             kept = Path(tempfile.gettempdir(), f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.c")
             kept.write_text(text)

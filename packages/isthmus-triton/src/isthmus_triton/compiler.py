@@ -16,6 +16,7 @@ from isthmus_triton import build, kernel, npu, ranges
 from isthmus_triton.analysis import Sharing
 from isthmus_triton.debug.requests import is_requested
 from isthmus_triton.driver import Driver, is_in_job
+from isthmus_triton.host import CHECKED_HOST
 from isthmus_triton.refusals import Unsupported
 
 npu.add_modules()
@@ -123,9 +124,7 @@ class Backend(BaseBackend):  # type: ignore[misc]
         stages["ttir"] = _optimised
         stages["c"] = functools.partial(_printed, is_debugged=options.checks_accesses)
         stages["so"] = lambda source, metadata: build.library(
-            source,
-            options.enable_fp_fusion,
-            options.checks_accesses or metadata["largest"] == str(ranges.LIMIT),
+            source, options.enable_fp_fusion, options.checks_accesses or metadata["wraps"] == "always"
         )
 
 
@@ -165,10 +164,15 @@ def _optimised(module: Any, metadata: dict[str, Any]) -> Any:
 def _printed(module: Any, metadata: dict[str, Any], is_debugged: bool) -> str:
     metadata["name"] = module.get_entry_func_name()
     metadata["shared"] = 1  # scripts divide by it
-    metadata["ttir"] = module.str() if is_debugged else module.str_nodebug()
-    metadata["largest"] = ranges.largest(metadata["ttir"])
+    text = module.str_nodebug()
+    if is_debugged or "tt.assert" in text:
+        text = module.str()  # with the lines of the source
+    metadata["ttir"], bound = text, ranges.largest(text)
+    metadata["wraps"] = "sometimes" if not bound.isdecimal() else "always" if int(bound) else "never"
     try:
-        return kernel.to_c(metadata["ttir"], Sharing.PARTS if is_debugged else Sharing.NOTHING, is_debugged)
+        if is_debugged:
+            return kernel.to_c(text, Sharing.PARTS, CHECKED_HOST)
+        return kernel.to_c(text, bound=bound if metadata["wraps"] == "sometimes" else "")
     except Unsupported as error:
         raise NotImplementedError(
             f"Triton kernel {metadata['name']!r} uses {error}, which cannot be printed as C"

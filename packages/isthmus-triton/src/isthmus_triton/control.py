@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from isthmus_triton.analysis import SHAPES, is_expression
+from isthmus_triton.analysis import SHAPES, is_expression, reached
 from isthmus_triton.expressions import c_type, declaration
 from isthmus_triton.printer import Printer
 from isthmus_triton.ttir import Block, Moving, Operation, Value
@@ -217,23 +217,28 @@ def _may_be_in_place(parameter: Value, value: Value) -> bool:
 
 def _only_feeds(parameter: Value, value: Value) -> bool:
     """Whether a parameter is read for a value alone, at the value's own index."""
-    if parameter is value:
-        return True
+
+    def results(each: Value) -> list[Value]:
+        users = [] if each is value else each.users
+        return [result for user in users if user is not value.operation for result in user.results]
+
+    return all(
+        each is value or (bool(each.users) and all(_is_read_for(value, each, user) for user in each.users))
+        for each in reached(parameter, results)
+    )
+
+
+def _is_read_for(value: Value, operand: Value, user: Operation) -> bool:
+    """Whether an operation reads an operand for a value alone, at its own index."""
     assert value.operation is not None
-    for user in parameter.users:
-        if user is value.operation:
-            is_sum = user.name == "tt.dot" and parameter not in user.operands[:2]
-            if not is_sum and (not is_expression(user) or user.name in SHAPES):
-                return False
-        elif (
-            not is_expression(user)
-            or user.name in SHAPES
-            or user.block is not value.operation.block
-            or any(each.is_stored for each in user.results)
-            or not all(_only_feeds(each, value) for each in user.results)
-        ):
-            return False
-    return bool(parameter.users)
+    is_elementwise = is_expression(user) and user.name not in SHAPES
+    if user is value.operation:
+        return is_elementwise or (user.name == "tt.dot" and operand not in user.operands[:2])
+    return (
+        is_elementwise
+        and user.block is value.operation.block
+        and not any(each.is_stored for each in user.results)
+    )
 
 
 def _assign(printer: Printer, carried: list[_Carried], values: list[Value]) -> None:

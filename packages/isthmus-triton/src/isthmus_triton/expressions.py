@@ -53,7 +53,7 @@ _COMPARED_FLOATS = {
 def c_type(type: Type) -> str:
     """The C type of a value."""
     if type.is_pointer:
-        return IN_MEMORY.get(type.element, "void") + " *"
+        return f"GLOBAL {IN_MEMORY.get(type.element, 'void')} *"
     return VALUES.get(type.element) or refuse(f"values of {type.element}")
 
 
@@ -69,7 +69,7 @@ def literal(text: str, element: str) -> str:
         return str(int(text == "true"))
     if element[0] == "f" or element == "bf16":
         if text.lower().startswith("0x"):
-            form = {"f64": "as_double({}ull)", "f32": "as_float({}u)"}
+            form = {"f64": "as_double(UINT64_C({}))", "f32": "as_float({}u)"}
             return form.get(element, f"{FROM_MEMORY.get(element)}({{}})").format(text)
         if element == "f64":
             return repr(float(text))
@@ -120,7 +120,7 @@ def expression(operation: Operation, operands: list[str], value: Value) -> str:
             return f"({operands[0]} < 0 ? -{operands[0]} : {operands[0]})"
         return _call(name, operands, element)
     if name == "elementwise_inline_asm":
-        refuse("inline assembly")
+        return _rounded(libdevice.instruction(operation.string(), operands), element)
     found = (_ARITH if dialect == "arith" else _TT if dialect == "tt" else {}).get(name)
     if found is None:
         refuse(f"the operation {operation.name}")

@@ -11,9 +11,9 @@ from isthmus_triton.analysis import Sharing, walk
 from isthmus_triton.expressions import c_type
 from isthmus_triton.nests import linear
 from isthmus_triton.printer import Printer
+from isthmus_triton.target import PLACES
 from isthmus_triton.ttir import Block, Operation, Type, Value
 
-PLACES = [f"{kind}_{axis}" for kind in ("program", "grid") for axis in "xyz"]
 Print = Callable[[Printer, Block], None]  # prints the operations of a block
 
 
@@ -88,8 +88,8 @@ def map_elements(printer: Printer, operation: Operation, print_block: Print) -> 
     captured = [each for each in outer.values() if each.code.isidentifier()]
     results = [each.type._replace(shape=None) for each in operation.results for _ in range(pack)]
     name = printer.name("mapped")
-    inner = Printer(region, Sharing.NOTHING, printer)
-    printer.helpers[name] = function(inner, name, results, print_block, captured)
+    inner = Printer(region, Sharing.NOTHING, printer.module)
+    printer.module.helpers[name] = function(inner, name, results, print_block, captured)
     printer.finish_nest()
     arrays = [printer.result_array(each) for each in operation.results]
     nest = printer.open(shape, operation.operands)

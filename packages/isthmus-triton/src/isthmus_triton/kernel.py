@@ -1,15 +1,17 @@
-"""A whole kernel in C: the program, and the function that runs it for every place of a grid."""
+"""A whole kernel in C: the program, and the functions through which a target launches it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from isthmus_triton import control, functions, memory, products, reductions, scaled
-from isthmus_triton.analysis import Sharing
+from isthmus_triton.analysis import Sharing, walk
 from isthmus_triton.debug.printing import Checks
-from isthmus_triton.expressions import IN_MEMORY, TO_MEMORY, UNSIGNED, VALUES, c_type
-from isthmus_triton.printer import Printer
-from isthmus_triton.ttir import Block, Operation, Type, Value, read
+from isthmus_triton.expressions import UNSIGNED, VALUES
+from isthmus_triton.host import HOST
+from isthmus_triton.printer import Module, Printer
+from isthmus_triton.target import Target
+from isthmus_triton.ttir import Block, Operation, Type, read
 
 _STATEMENTS: dict[str, Callable[[Printer, Operation], None]] = {
     "tt.store": memory.store,
@@ -38,38 +40,33 @@ _BLOCKS = {
     "tt.map_elementwise": functions.map_elements,
 }
 _NOTHING = ("llvm.intr.assume", "scf.yield", "scf.condition")
-_CHUNKS = 64  # pieces of a grid that threads take
 
 
-def to_c(text: str, sharing: Sharing = Sharing.NOTHING, is_debugged: bool = False) -> str:
+def to_c(text: str, sharing: Sharing = Sharing.NOTHING, target: Target = HOST, bound: str = "") -> str:
     """Print a kernel's TTIR as C.
-
-    Its function ``run`` takes an array of 8 bytes each: the sizes of the grid, and the arguments.
 
     Args:
         text: of the module.
         sharing: of the tensors at the launch.
-        is_debugged: accesses are checked, and ``run_program`` runs the program that c/debug.c chooses.
+        target: the dialect of C.
+        bound: see :meth:`isthmus_triton.target.Target.entry`.
 
     Raises:
         Unsupported: an operation or a type that C cannot have here.
     """
     parts = sorted(read(text), key=lambda each: each.is_public)
     *_, main = parts
-    checks = Checks(parts) if is_debugged else None
-    helpers: dict[str, str] = {}
+    module = Module(target, Checks(parts) if target.is_checked else None)
     texts = []
     for each in parts:
         # Others' pointers may be any of the kernel's.
-        printer = Printer(
-            each.body, sharing if each is main else Sharing.PARTS, helpers=helpers, checks=checks
-        )
+        printer = Printer(each.body, sharing if each is main else Sharing.PARTS, module)
         name = "program" if each is main else functions.c_name(each.name)
         texts.append(functions.function(printer, name, each.results, _print_block, []))
     declarations = [each.partition(" {\n")[0] + ";" for each in texts[:-1]]
-    headers = ['#include "runtime.h"', *(['#include "debug.h"'] if is_debugged else [])]
-    launch = _launch(main.body.parameters, is_debugged)
-    return "\n".join([*headers, *declarations, *helpers.values(), *texts, *launch, ""])
+    asserts = any(operation.name == "tt.assert" for each in parts for operation in walk(each.body))
+    entry = target.entry(main.name, main.body.parameters, asserts, bound)
+    return "\n".join([*target.headers(), *declarations, *module.helpers.values(), *texts, *entry, ""])
 
 
 def _print_block(printer: Printer, block: Block) -> None:
@@ -119,19 +116,16 @@ def _print_format(type: Type, is_signed: bool, is_hexadecimal: bool) -> tuple[st
     if VALUES.get(type.element) in ("float", "double"):
         return "%f", "(double)"
     bits = 1 if type.element == "i1" else int(VALUES[type.element][3:-2])
-    cast = f"(unsigned long long)({UNSIGNED[type.element]})"
+    cast = f"(unsigned long)({UNSIGNED[type.element]})"
     if is_hexadecimal:
-        return f"0x%0{(bits + 3) // 4}llx", cast
-    return ("%lld", "(long long)") if is_signed else ("%llu", cast)
+        return f"0x%0{(bits + 3) // 4}lx", cast
+    return ("%ld", "(long)") if is_signed else ("%lu", cast)
 
 
 def _assert(printer: Printer, operation: Operation) -> None:
     """``tl.device_assert``, which the front end leaves out without ``debug``."""
     condition = operation.operands[0]
-    place = operation.line.replace("\\", "/")
-    fail = f'failed_assertion("{operation.string()}", "{place}", program_x, program_y, program_z)'
-    if printer.checks:
-        fail = printer.checks.failure(operation)
+    fail = (printer.checks or printer.module.target).failure(operation)
     if condition.is_tensor:
         nest = printer.open(condition.shape, [condition])
         code = printer.element(condition, nest.index, nest).code
@@ -140,37 +134,3 @@ def _assert(printer: Printer, operation: Operation) -> None:
     else:
         printer.require(condition)
         printer.write(f"if (!{condition.code}) {fail};")
-
-
-def _launch(parameters: list[Value], is_debugged: bool) -> list[str]:
-    """Threads take chunks of the grid; they are OpenMP's, which PyTorch's kernels use too."""
-    lines = [
-        "static void launch(const int64_t x, const int64_t y, const int64_t z, const uint64_t *arguments) {"
-    ]
-    for place, each in enumerate(parameters):
-        # A float16 argument comes as float.
-        type = c_type(each.type)
-        if not each.type.is_pointer and each.type.element not in TO_MEMORY:
-            type = IN_MEMORY[each.type.element]
-        lines += [f"{type} {each.code}; memcpy(&{each.code}, arguments + {place}, sizeof {each.code});"]
-    start = "int at_x = first % x, at_y = first / x % y, at_z = first / (x * y);"
-    arguments = "".join(f", {each.code}" for each in parameters)
-    call = f"program(at_x, at_y, at_z, (int)x, (int)y, (int)z{arguments});"
-    chunks = [
-        f"const int64_t count = x * y * z, chunk = count / {_CHUNKS} > 0 ? count / {_CHUNKS} : 1;",
-        "#pragma omp parallel for schedule(dynamic) if (count > 1)",
-        "for (int64_t first = 0; first < count; first += chunk) {",
-        start,
-        "for (int64_t left = count - first < chunk ? count - first : chunk; left > 0; left--) {",
-        call,
-        "if (++at_x == x) at_x = 0, at_y++;",
-        "if (at_y == y) at_y = 0, at_z++;",
-        "}",
-        "}",
-    ]
-    return [
-        *lines,
-        *(["const int64_t first = debugger.program;", start, call] if is_debugged else chunks),
-        "}",
-        "void run(const uint64_t *call) { launch(call[0], call[1], call[2], call + 3); }",
-    ]

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from isthmus_triton import build, kernel, npu, ranges
+from isthmus_triton import build, devices, kernel
 from isthmus_triton.analysis import Sharing
 from isthmus_triton.debug.faults import KernelFault
 from isthmus_triton.debug.launch import Debugger
+from isthmus_triton.host import CHECKED_HOST
 
 # Formats of struct for scalars; each takes 8 bytes. Floats narrower than 64 bits come as float.
 _FORMATS = {
@@ -33,8 +34,8 @@ class Program:
     """A loaded library.
 
     Attributes:
-        run: takes the bytes of a call.
-        address: of that function.
+        address: of the function that runs a launch, given the bytes of its call.
+        wraps: whether 32-bit addresses of a launch may wrap around, given the same; see :mod:`isthmus_triton.host`.
     """
 
     def __init__(self, binary: bytes) -> None:
@@ -42,9 +43,20 @@ class Program:
             file.write(binary)
             file.flush()
             self._library = ctypes.CDLL(file.name)
-        self.run = self._library.run
-        self.run.argtypes, self.run.restype = [ctypes.c_char_p], None
-        self.address = ctypes.cast(self.run, ctypes.c_void_p).value or 0
+        self._run = self._library.run
+        self._run.argtypes, self._run.restype = [ctypes.c_char_p], ctypes.c_char_p
+        self.address = ctypes.cast(self._run, ctypes.c_void_p).value or 0
+        self.wraps: Callable[[bytes], int] = getattr(self._library, "wraps", lambda call: 0)
+
+    def run(self, call: bytes) -> None:
+        """Run a launch.
+
+        Raises:
+            RuntimeError: a program failed.
+        """
+        failure = self._run(call)
+        if failure is not None:
+            raise RuntimeError(failure.decode(errors="replace"))
 
 
 class Launcher:
@@ -82,10 +94,8 @@ class Launcher:
         self._without_constants = {place: at for at, place in enumerate(places)}
         self._struct = struct.Struct("qqq" + "".join(form for _, form in self._parameters))
         self._variants: dict[tuple[Sharing, bool], Program] = {}
-        self._always_wraps = metadata.largest == str(ranges.LIMIT)
-        self._largest = (
-            None if metadata.largest.isdecimal() else eval(f"lambda x, y, z, v: {metadata.largest}")
-        )
+        self._wraps = metadata.wraps
+        self._may_fail = "tt.assert" in metadata.ttir
         if metadata.checks_accesses:
             self._debugger = self._new_debugger()
 
@@ -125,8 +135,8 @@ class Launcher:
             enter(launch_metadata)
         if x * y * z > 0:
             if self._debugger is None:
-                wraps = self._largest is not None and self._largest(x, y, z, values) >= ranges.LIMIT
                 call = self._struct.pack(x, y, z, *values)
+                wraps = self._wraps == "sometimes" and program.wraps(call) != 0
                 self._run(program, call, tensors, None if are_on_cpu else addresses, wraps)
             else:
                 self._debug(self._debugger, program, (x, y, z), arguments)
@@ -149,7 +159,7 @@ class Launcher:
         """Launch with checks on other tensors of the CPU; return the program that wrote at an address."""
         debugger = self._debugger or self._new_debugger()
         checked = Program(
-            build.library(kernel.to_c(self._ttir, Sharing.PARTS, is_debugged=True), self._fuses, True)
+            build.library(kernel.to_c(self._ttir, Sharing.PARTS, CHECKED_HOST), self._fuses, True)
         )
         with contextlib.suppress(KernelFault):
             self._debug(debugger, checked, grid, arguments)
@@ -163,15 +173,18 @@ class Launcher:
         if addresses is None:
             program.run(call)
             return
-        devices = {each.device for each in tensors}
-        if len(devices) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
-            _stream(tensors[0].device).launch_program(self._name, program.address, call, tensors)
-            return
+        where = {each.device for each in tensors}
+        if len(where) == 1 and not tensors[0].is_cpu and len(tensors) == addresses:
+            device = tensors[0].device
+            if not self._may_fail or devices.reports_failures(device):
+                stream = devices.current_stream(device)
+                stream.launch_program(self._name, program.address, call, tensors)
+                return
         if addresses > len(tensors):
-            devices |= _accelerators()  # whose memory an address without a tensor may be
-        for device in devices:
+            where |= devices.accelerators()  # whose memory an address without a tensor may be
+        for device in where:
             if device.type != "cpu":
-                _stream(device).synchronize()
+                devices.current_stream(device).synchronize()
         program.run(call)
 
     def _packed(
@@ -193,10 +206,7 @@ class Launcher:
         """Run with checks, at once, when all earlier work of the tensors' devices is done."""
         pointers, call = self._packed(grid, arguments)
         for device in {each.device for _, each in pointers.values() if not each.is_cpu}:
-            if device.type == "npu":
-                _stream(device).synchronize()
-                continue
-            if _stream(device).is_capturing():
+            if devices.current_stream(device).is_capturing():
                 raise RuntimeError("a Triton kernel with debug=True cannot be captured in a graph")
             torch.get_device_module(device).synchronize(device)
         debugger.run(program.address, call, grid, pointers)
@@ -207,25 +217,19 @@ class Launcher:
             return value or 0
         tensor = value.base if hasattr(value, "base") and not isinstance(value, torch.Tensor) else value
         if not isinstance(tensor, torch.Tensor):
-            return value.data_ptr()
+            return int(value.data_ptr())
         if not tensor.numel():
             return 0
         tensors.append(tensor)
-        if tensor.device.type == "npu":
-            return tensor.data_ptr()
-        if not tensor.is_cpu:
-            from isthmus import _C
-
-            return _C.as_host(tensor.detach()).data_ptr()
-        if self._is_in_job and not tensor.is_pinned() and not _is_in_host_call():
+        if self._is_in_job and tensor.is_cpu and not tensor.is_pinned() and not devices.is_in_host_call():
             raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
-        return tensor.data_ptr()
+        return devices.host_address(tensor)
 
     def _variant(self, sharing: Sharing, wraps: bool) -> Program | None:
         """The kernel for tensors that share memory, or integers that wrap, compiled at its first launch."""
         if sharing is Sharing.NOTHING and not wraps:
             return None
-        key = sharing, wraps or self._always_wraps
+        key = sharing, wraps or self._wraps == "always"
         if key not in self._variants:
             self._variants[key] = Program(
                 build.library(kernel.to_c(self._ttir, sharing), self._fuses, key[1])
@@ -249,11 +253,6 @@ def _parameters(
             yield at, "P" if type.startswith("*") else _FORMATS[type]
 
 
-def _accelerators() -> set[torch.device]:
-    device = torch.accelerator.current_accelerator(check_available=True)
-    return {torch.device(device.type, torch.accelerator.current_device_index())} if device else set()
-
-
 def _part(value: Any, path: tuple[int, ...]) -> Any:
     """A part of an argument that is a tuple or a descriptor."""
     for index in path:
@@ -273,20 +272,6 @@ def _parts(descriptor: Any) -> list[Any]:
     places = [*descriptor.shape, *descriptor.strides]
     rounds = getattr(descriptor, "round_f32_to_tf32", False)
     return [descriptor.base, *places, descriptor.padding == "nan", rounds, *places]
-
-
-def _is_in_host_call() -> bool:
-    """Whether this thread runs compiled code of the CPU, whose tensors are the chip's."""
-    from isthmus.chip.compile import host_call
-
-    return host_call.state.is_running
-
-
-def _stream(device: torch.device) -> Any:
-    """The current stream of a chip."""
-    if device.type == "npu":
-        return npu.current_stream(device)
-    return torch.get_device_module(device).current_stream(device)
 
 
 def _sharing(tensors: list[torch.Tensor]) -> Sharing:

@@ -8,10 +8,13 @@ from isthmus_triton.refusals import refuse
 
 # Functions by the names of the C library that are not the C library's here.
 _OWN = {
-    **{each: f"fast_{each}f" for each in ("exp", "exp2", "log", "log2", "tanh", "erf", "pow")},
+    **{each: f"fast_{each}f" for each in "exp exp2 log log2 tanh erf pow sin cos".split()},
     "powf": "fast_powf",
 }
-_OWN_OF_DOUBLE = {each: f"fast_{each}" for each in ("exp", "exp2", "log", "log2")}
+_OWN_OF_DOUBLE = {
+    **{each: f"fast_{each}" for each in "exp exp2 log log2 tanh erf pow".split()},
+    "powf": "fast_pow",
+}
 _CALLED = {"absf": "fabs", "fma": "__builtin_fma", "powf": "pow", "rsqrt": "inverse_sqrt"}
 KNOWN = frozenset(
     "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim "
@@ -56,6 +59,37 @@ _FORMS = {
     "ffs": "__builtin_ffs({0})",
     "ffsll": "__builtin_ffsll({0})",
 }
+
+
+# Single instructions of PTX, without operands and the suffixes that only cost accuracy.
+_INSTRUCTIONS = {
+    **dict.fromkeys(("mov.f32", "mov.b32", "mov.u32", "cvt.rna.tf32.f32"), "{0}"),
+    **dict.fromkeys(("mul.f32", "mul.rn.f32", "mul.rn.bf16x2"), "({0} * {1})"),
+    **dict.fromkeys(("add.f32", "add.rn.f32", "add.rn.bf16x2"), "({0} + {1})"),
+    "fma.rn.f32": "__builtin_fmaf({0}, {1}, {2})",
+    "rcp.f32": "(1.0f / {0})",
+    "rsqrt.f32": "inverse_sqrtf({0})",
+    "sqrt.f32": "sqrtf({0})",
+    "ex2.f32": "fast_exp2f({0})",
+    "lg2.f32": "fast_log2f({0})",
+    "tanh.f32": "fast_tanhf({0})",
+    "sin.f32": "fast_sinf({0})",
+    "cos.f32": "fast_cosf({0})",
+}
+
+
+def instruction(text: str, operands: list[str]) -> str:
+    """The text of an inline assembly that is a single usual instruction: ``tanh.approx.f32 $0, $1;``.
+
+    Raises:
+        Unsupported: it is another.
+    """
+    name, _, rest = text.strip().rstrip(";").strip().partition(" ")
+    name = re.sub(r"\.(approx|ftz)\b", "", name)
+    places = [f"${at}" for at in range(len(operands) + 1)]
+    if name not in _INSTRUCTIONS or re.split(r",\s*", rest.strip()) != places:
+        refuse("inline assembly")
+    return _INSTRUCTIONS[name].format(*operands)
 
 
 def call(name: str, operands: list[str], is_double: bool) -> str:

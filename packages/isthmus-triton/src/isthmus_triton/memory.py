@@ -71,6 +71,8 @@ def _atomic(printer: Printer, operation: Operation, call: Callable[..., str], co
     """A call for each element, one after another. Operands beyond ``count`` are the mask."""
     printer.finish_nest()
     pointer, result = operation.operands[0], operation.result
+    if result.type.element not in printer.module.target.atomics:
+        refuse(f"atomic operations on {result.type.element}")
 
     def checked(codes: list[str]) -> list[str]:
         return [printer.checks.atomic(operation, codes), *codes[1:]] if printer.checks else codes

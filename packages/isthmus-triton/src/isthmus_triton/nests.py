@@ -103,7 +103,7 @@ class Nest:
         def strips(start: str, end: str, is_set: str, step: int = STRIP) -> list[str]:
             return [
                 f"for (int {j} = {start}; {j} < {end}; {j} += {step})",
-                "#pragma GCC ivdep",
+                "INDEPENDENT",
                 f"for (int q = 0; q < {step}; q++) {{",
                 f"int const {i} = {j} + q;",
                 *_masked(within, is_set),
@@ -115,7 +115,7 @@ class Nest:
         if not self.edges or not self.is_parallel or size < 2 * STRIP:
             if self.is_in_strips:
                 return strips("0", str(size), "")
-            independent = ["#pragma GCC ivdep"] if self.is_parallel else []
+            independent = ["INDEPENDENT"] if self.is_parallel else []
             return [*independent, f"for (int {i} = 0; {i} < {size}; {i}++) {{", *_masked(within, ""), "}"]
         edge, full = f"edge{dimension}", f"full{dimension}"
         text = [f"int64_t {edge} = {size};"]

@@ -53,6 +53,10 @@ class Stream:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
+    def is_capturing(self) -> bool:
+        """Captures are not supported."""
+        return False
+
     def synchronize(self) -> None:
         """Wait for its work."""
         self._stream.synchronize()

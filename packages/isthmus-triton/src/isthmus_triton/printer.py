@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from isthmus_triton.analysis import (
     SHAPES,
@@ -21,6 +22,7 @@ from isthmus_triton.debug.printing import Checks
 from isthmus_triton.expressions import FROM_MEMORY, VALUES, c_type, declaration, expression, literal
 from isthmus_triton.nests import PANEL, ZERO, Index, Nest, conditional, linear, masked, reshaped
 from isthmus_triton.refusals import refuse
+from isthmus_triton.target import Target
 from isthmus_triton.ttir import Block, Operation, Type, Value
 
 _WIDTHS = {"f64": 8, "i64": 8, "index": 8, "i1": 1, "i8": 1, "i16": 2}  # bytes; others 4
@@ -28,47 +30,52 @@ _ON_STACK = 1 << 18  # bytes; larger arrays are the library's, one per thread
 _STACK = 1 << 21  # bytes of all arrays of a function on the stack
 
 
+@dataclass
+class Module:
+    """What the functions of a text share.
+
+    Attributes:
+        target: the dialect of C.
+        checks: of a kernel that is debugged.
+        helpers: functions of C that programs call, by name.
+        names: numbers of names.
+    """
+
+    target: Target
+    checks: Checks | None = None
+    helpers: dict[str, str] = field(default_factory=dict)
+    names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+
 class Printer:
-    """The text of a kernel's program.
+    """The text of a function.
 
     Args:
         body: of the kernel, or of another function.
         sharing: of its tensors.
-        around: the printer whose scalars the function may read.
-        helpers: see the attribute.
-        checks: see the attribute.
+        module: that it is a part of.
 
     Attributes:
+        module: that it is a part of.
+        checks: the module's.
         lines: printed so far.
-        helpers: functions of C that the program calls, by name.
         body: the function's.
-        checks: of a module that is debugged.
         outs: C pointers to where the function's results go.
     """
 
-    def __init__(
-        self,
-        body: Block,
-        sharing: Sharing,
-        around: Printer | None = None,
-        helpers: dict[str, str] | None = None,
-        checks: Checks | None = None,
-    ) -> None:
-        self.body = body
-        self.checks: Checks | None = around.checks if around else checks
+    def __init__(self, body: Block, sharing: Sharing, module: Module) -> None:
+        self.body, self.module, self.checks = body, module, module.checks
         self.lines: list[str] = []
-        self.helpers: dict[str, str] = around.helpers if around else {} if helpers is None else helpers
         self.outs: list[str] = []
         self._analysis = Analysis(body, sharing)
         self._nest: Nest | None = None
         self._stack_left = _STACK
-        self._names: Iterator[int] = around._names if around else itertools.count(1)
 
     # ---- Text
 
     def name(self, prefix: str) -> str:
         """A new name of C."""
-        return f"{prefix}{next(self._names)}"
+        return f"{prefix}{next(self.module.names)}"
 
     def write(self, line: str) -> None:
         """Add a line."""
@@ -86,7 +93,7 @@ class Printer:
         width = 8 if type.is_pointer else _WIDTHS.get(type.element, 4)
         is_on_stack = count * width <= min(_ON_STACK, self._stack_left)
         self._stack_left -= count * width if is_on_stack else 0
-        storage = "" if is_on_stack else "static _Thread_local "
+        storage = "" if is_on_stack else self.module.target.large_storage
         lines = self.lines if where is None else where
         lines.append(f"{storage}{c_type(type)} {name}[{count}] ALIGNED;")
         return name
@@ -249,7 +256,7 @@ class Printer:
             refuse("a load through a block pointer")
         pointer, *rest = operands
         if type.is_pointer:
-            pointer = f"(void **){pointer}"
+            pointer = f"(GLOBAL void *GLOBAL *){pointer}"
         if self.checks:
             pointer = self.checks.load(operation, pointer)
         code = f"({c_type(type)})*{pointer}" if type.is_pointer else f"(*{pointer})"
@@ -265,15 +272,8 @@ class Printer:
         operation = value.operation
         value.in_bits = not value.home and _is_in_bits(value)
         value.in_panels = not value.home and not value.in_bits and _is_in_panels(value)
-        source = value
-        order = [1, 0] if operation is not None and operation.name == "tt.trans" else []
-        if (
-            operation is not None
-            and order
-            and operation.numbers("order") == order
-            and not operation.operands[0].is_stored
-        ):
-            source = operation.operands[0]  # the loops follow the source's memory
+        source = _transposed(operation) or value
+        if source is not value:  # the loops follow the source's memory
             nest = self.open(source.shape, [source])
             at = nest.index[::-1]
         else:

@@ -47,8 +47,8 @@ def _float_product(printer: Printer, m: int, n: int, k: int, kind: str) -> str:
     """One function per size, not inlined: within a long function the compiler spills the accumulators."""
     name, factor = f"product_{kind}_{m}_{n}_{k}", "int16_t" if kind == "bfloat16" else "float"
     if kind == "bfloat16":
-        printer.helpers[kind] = '#include "bfloat16.h"'
-    printer.helpers[name] = (
+        printer.module.helpers[kind] = printer.module.target.bfloat16_header
+    printer.module.helpers[name] = (
         f"static NOT_INLINED void {name}(const {factor} *a, const {factor} *b, float *c) "
         f"{{ product_{kind}({m}, {n}, {k}, a, b, c); }}"
     )
@@ -58,7 +58,7 @@ def _float_product(printer: Printer, m: int, n: int, k: int, kind: str) -> str:
 def _any_product(printer: Printer, m: int, n: int, k: int, values: list[Value]) -> str:
     of_a, of_b, of_c = (c_type(each.type) for each in values)
     name = f"product_{values[0].type.element}_{values[2].type.element}_{m}_{n}_{k}"
-    printer.helpers[name] = (
+    printer.module.helpers[name] = (
         f"static NOT_INLINED void {name}(const {of_a} *a, const {of_b} *b, {of_c} *c) {{ "
         f"for (int i = 0; i < {m}; i++) for (int l = 0; l < {k}; l++) for (int j = 0; j < {n}; j++) "
         f"c[i * {n} + j] += ({of_c})a[i * {k} + l] * b[l * {n} + j]; }}"

@@ -6,6 +6,7 @@ integers may wrap takes a library that is compiled without that assumption.
 
 from __future__ import annotations
 
+import functools
 import re
 
 from isthmus_triton.analysis import SHAPES, mark_addresses, walk
@@ -17,7 +18,7 @@ _SAME = SHAPES | {"arith.extsi", "arith.extui", "arith.divsi", "arith.divui", "a
 
 
 def largest(text: str) -> str:
-    """A Python expression of the sizes of the grid ``x, y, z`` and the scalars ``v``: the largest absolute value.
+    """A C expression of the sizes of the grid ``x, y, z`` and the launch's ``call``: the largest absolute value.
 
     Args:
         text: of the module in TTIR.
@@ -38,14 +39,14 @@ def largest(text: str) -> str:
     if any(each >= LIMIT for each in numbers):
         return str(LIMIT)
     rest = sorted(each for each in bounds if not each.isdecimal())
-    return f"max({', '.join([str(max(numbers, default=0)), *rest])})" if rest else "0"
+    return functools.reduce(lambda one, other: f"fmax({one}, {other})", rest) if rest else "0"
 
 
 _SUMS = ("arith.addi", "arith.subi", "arith.muli")
 
 
 class _Ranges:
-    """Bounds of absolute values, as Python expressions.
+    """Bounds of absolute values, as C expressions of doubles.
 
     Args:
         places: of the kernel's arguments, by their ids.
@@ -97,7 +98,7 @@ class _Ranges:
 
     def _of_parameter(self, value: Value) -> str:
         if id(value) in self._places:
-            return f"abs(v[{self._places[id(value)]}])"
+            return f"fabs((double)(int64_t)call[{3 + self._places[id(value)]}])"
         found = _loop_of(value)
         if found is None:
             return _widest(value)
@@ -139,4 +140,4 @@ def _folded(one: str, sign: str, other: str) -> str:
 def _chosen(function: str, one: str, other: str) -> str:
     if one.isdecimal() and other.isdecimal():
         return str((min if function == "min" else max)(int(one), int(other)))
-    return one if one == other else f"{function}({one}, {other})"
+    return one if one == other else f"f{function}({one}, {other})"

@@ -147,7 +147,7 @@ class _Halving:
         return [
             *([f"for (int q = 0; q < {STRIP}; q++) {{ {first} }}"] if first else []),
             f"for (int k = {STRIP}; k < {length}; k += {STRIP})",
-            "#pragma GCC ivdep",
+            "INDEPENDENT",
             f"for (int q = 0; q < {STRIP}; q++) {self._combined(arrays, low, high, '')}",
         ]
 

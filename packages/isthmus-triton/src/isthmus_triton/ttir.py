@@ -327,7 +327,7 @@ class _Reader:
         inside = (
             line[line.index("(") + 1 : line.rindex(")")] if "(" in line.split("//", maxsplit=1)[0] else ""
         )
-        parameters = [re.sub(r" loc\(.*?\)", "", each).split(":", 1) for each in _split(inside)]
+        parameters = [_LOCATION.sub("", each).split(":", 1) for each in _split(inside)]
         if block.outer is not None and not block.operations:
             for name, type in parameters:
                 block.add_parameter(name, parse_type(type))

@@ -99,13 +99,25 @@ class ChipMetadata(AttentionMetadata):
 class ChipMetadataBuilder(AttentionMetadataBuilder[ChipMetadata]):
     """Passes on the tensors that vLLM keeps for the step; a graph may capture them."""
 
-    _cudagraph_support = AttentionCGSupport.ALWAYS
     supports_update_block_table = True
 
     def __init__(
         self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+
+    @classmethod
+    def get_cudagraph_support(cls, vllm_config: Any, kv_cache_spec: Any) -> AttentionCGSupport:
+        device = torch.accelerator.current_accelerator()
+        cache = torch.empty(1, 1, 1, 8, dtype=vllm_config.model_config.dtype, device=device)
+        ends, numbers = (
+            torch.empty(2, dtype=torch.int32, device=device),
+            torch.empty(1, dtype=torch.int32, device=device),
+        )
+        chosen = ops.which("paged_attention", cache[0], cache, cache, numbers[None], ends, numbers, 1, 1)
+        # The others read the lengths of the sequences on the host.
+        is_captured = chosen.implementation in ("kernel", "triton", "cpu")
+        return AttentionCGSupport.ALWAYS if is_captured else AttentionCGSupport.NEVER
 
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
@@ -171,7 +183,7 @@ class ChipAttention(AttentionImpl[ChipMetadata]):
         slopes = self._slopes(query.device)
         if not self.has_cache:
             tokens = meta.tokens
-            found = ops.flash_attn_varlen_func(
+            found: Any = ops.flash_attn_varlen_func(
                 query[:tokens], key[:tokens], value[:tokens], meta.starts, meta.starts, meta.longest_query,
                 meta.longest_query, 0.0, self.scale, meta.causal, self.window, self.softcap, slopes,
             )  # fmt: skip

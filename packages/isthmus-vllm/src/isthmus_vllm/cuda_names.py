@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -47,7 +48,7 @@ def install() -> None:
 
 
 @contextmanager
-def _stream(stream: torch.Stream | None) -> Iterator[None]:
+def _stream(stream: Any) -> Iterator[None]:
     """Make a stream current by ``torch.cuda.set_stream``, from which vLLM knows the current stream."""
     if stream is None:
         yield

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
@@ -30,7 +32,7 @@ class ChipLinearMethod(UnquantizedLinearMethod):
         self._is_captured = not config.model_config.enforce_eager if config.model_config else False
         self._rows = min(8, config.scheduler_config.max_num_seqs)
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         """Pack the weight of a layer.
 
         Raises:
@@ -52,9 +54,7 @@ class ChipLinearMethod(UnquantizedLinearMethod):
         empty = torch.empty(0, dtype=layer.weight.dtype, device=layer.weight.device)
         layer.weight = torch.nn.Parameter(empty, requires_grad=False)
 
-    def apply(
-        self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply x, [..., in features], by the weight of the layer."""
         packed = getattr(layer, "packed", None)
         return super().apply(layer, x, bias) if packed is None else ops.packed_linear(x, packed, bias)

@@ -10,6 +10,8 @@ from torch.distributed import Backend
 from vllm.platforms.interface import DeviceCapability, Platform, PlatformEnum
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
+from isthmus_vllm import versions
+
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -144,6 +146,15 @@ class ChipPlatform(Platform):
         return True
 
     @classmethod
+    def register_triton_kernel_overrides(cls) -> None:
+        from vllm.triton_utils import HAS_TRITON
+
+        if not HAS_TRITON:
+            from isthmus_vllm import kernels
+
+            kernels.register()
+
+    @classmethod
     def get_device_communicator_cls(cls) -> str:
         return "isthmus_vllm.communicator.ChipCommunicator"
 
@@ -165,8 +176,17 @@ class ChipPlatform(Platform):
 
     @classmethod
     def get_punica_wrapper(cls) -> str:
-        """The products of LoRA adapters, by vLLM's Triton kernels."""
-        return "vllm.lora.punica_wrapper.punica_gpu.PunicaWrapperGPU"
+        """The products of LoRA adapters, by vLLM's Triton kernels; by PyTorch's operators in float32.
+
+        Raises:
+            ValueError: this version of vLLM is wrong in float32.
+        """
+        from vllm.config import get_current_vllm_config
+
+        wide = get_current_vllm_config().model_config.dtype == torch.float32
+        if wide and not versions.applies_float32_adapters():
+            raise ValueError("isthmus: LoRA in float32 needs vLLM 0.33; use --dtype bfloat16")
+        return f"vllm.lora.punica_wrapper.{'punica_cpu.PunicaWrapperCPU' if wide else 'punica_gpu.PunicaWrapperGPU'}"
 
     @classmethod
     def opaque_attention_op(cls) -> bool:

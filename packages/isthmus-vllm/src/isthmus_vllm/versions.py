@@ -21,3 +21,8 @@ def reason_against_installed() -> str:
     if ".".join(found.split(".")[:2]) in SUPPORTED:
         return ""
     return f"vLLM {found or '(unknown version)'} is not supported; install {' or '.join(SUPPORTED)}"
+
+
+def applies_float32_adapters() -> bool:
+    """Whether LoRA in float32 leaves requests without an adapter as they are; 0.32 gives them the last adapter."""
+    return not installed().startswith("0.32.")

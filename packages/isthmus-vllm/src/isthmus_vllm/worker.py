@@ -24,6 +24,8 @@ _PROFILED_TOKENS = 512
 class ChipWorker(Worker):
     """vLLM's worker on a device that is not CUDA's."""
 
+    _sleep_mode_backend: ChipSleepMode | None
+
     def init_device(self) -> None:
         """Choose the device, join the process groups, note the free memory and make the model runner.
 

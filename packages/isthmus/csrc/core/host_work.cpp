@@ -50,20 +50,12 @@ thread_local std::optional<c10::Stream> at_work;
 
 void run_host_work(void* data) {
   const std::unique_ptr<HostWork> work(static_cast<HostWork*>(data));
-  if (has_failed(work->stream)) return;
-  at_work = work->stream;
-  try {
+  run_at_work(work->stream, [&] {
     const at::ThreadLocalStateGuard state(work->state);
     // Sums depend on it, and each thread has its own.
     if (at::get_num_threads() != work->threads) at::set_num_threads(work->threads);
     work->function();
-  } catch (...) {
-    Failures& all = failures();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    all.list.emplace_back(work->stream, std::current_exception());
-    all.any.store(true, std::memory_order_release);
-  }
-  at_work.reset();
+  });
 }
 
 template <class Matches>
@@ -91,6 +83,20 @@ bool asked_for_host_work() {
 
 bool is_asynchronous() {
   return C10_UNLIKELY(asked_for_host_work()) && ISTHMUS_HAS(driver(), stream_host_function);
+}
+
+void run_at_work(c10::Stream stream, const std::function<void()>& function) noexcept {
+  if (has_failed(stream)) return;
+  at_work = stream;
+  try {
+    function();
+  } catch (...) {
+    Failures& all = failures();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.list.emplace_back(stream, std::current_exception());
+    all.any.store(true, std::memory_order_release);
+  }
+  at_work.reset();
 }
 
 void enqueue_host_work(c10::Stream stream, std::function<void()> function) {

@@ -18,7 +18,11 @@ bool asked_for_host_work();
 // Whether kernels of the host run later: asked for, and the driver can. The driver is initialised.
 bool is_asynchronous();
 
-// Enqueues a function. What it throws, the next wait for the stream or its device throws.
+// Calls a function that is work of the stream, in the thread that runs the stream's work; does nothing if
+// earlier work has failed. What it throws, the next wait for the stream or its device throws.
+void run_at_work(c10::Stream stream, const std::function<void()>& function) noexcept;
+
+// Enqueues a function, for run_at_work().
 void enqueue_host_work(c10::Stream stream, std::function<void()> function);
 
 // The stream whose enqueued function this thread runs.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/host_work.h"
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/captured.h"
@@ -14,6 +15,7 @@ namespace isthmus {
 namespace {
 
 struct Launch {
+  c10::Stream stream;
   Program program;
   std::string arguments;
   int threads;
@@ -21,13 +23,17 @@ struct Launch {
 
 void run(void* data) {
   const std::unique_ptr<Launch> launch(static_cast<Launch*>(data));
-  // Each thread has its own number.
-  if (at::get_num_threads() != launch->threads) at::set_num_threads(launch->threads);
-  launch->program(launch->arguments.data());
+  run_at_work(launch->stream, [&] {
+    // Each thread has its own number.
+    if (at::get_num_threads() != launch->threads) at::set_num_threads(launch->threads);
+    const char* failure = launch->program(launch->arguments.data());
+    TORCH_CHECK(failure == nullptr, failure);
+  });
 }
 
 void enqueue(const Launch& launch, c10::Stream stream) {
   auto enqueued = std::make_unique<Launch>(launch);
+  enqueued->stream = stream;
   check(driver().stream_host_function(stream_handle(stream), &run, enqueued.get()), "launch a program");
   static_cast<void>(enqueued.release());
   mark_busy(stream);
@@ -52,7 +58,7 @@ void launch_program(const std::string& name, c10::Stream stream, Program program
                     at::ArrayRef<at::Tensor> tensors) {
   TORCH_CHECK_NOT_IMPLEMENTED(ISTHMUS_HAS(driver(), stream_host_function), "driver ", driver().name,
                               " has no stream_host_function");
-  Launch launch{program, std::move(arguments), at::get_num_threads()};
+  Launch launch{stream, program, std::move(arguments), at::get_num_threads()};
   operator_calls(name, Route::kKernel).count();
   if (const auto capture = capture_of(stream)) {
     if (capture->by_driver()) capture->refuse(name + ", which runs on the host");

@@ -1,28 +1,7 @@
-/* Bits of floating-point numbers; float16 and bfloat16 to float and back, to the nearest, ties to even. */
+/* float16, bfloat16 and numbers of 8 and 4 bits to float and back, to the nearest, ties to even. */
 #pragma once
 
 #include "common.h"
-
-INLINED float as_float(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-INLINED uint32_t float_bits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, 4);
-  return bits;
-}
-INLINED double as_double(uint64_t bits) {
-  double value;
-  memcpy(&value, &bits, 8);
-  return value;
-}
-INLINED uint64_t double_bits(double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, 8);
-  return bits;
-}
 
 INLINED float bfloat16_to_float(uint16_t bits) { return as_float((uint32_t)bits << 16); }
 INLINED uint16_t float_to_bfloat16(float value) {
@@ -57,25 +36,25 @@ INLINED float without_infinity(float value) {
 
 /* Numbers of 8 bits: SPECIAL and above is not finite; what is beyond LARGEST becomes it. Infinity, which only e5m2 has,
    is kept between memory and float, and becomes LARGEST when it is rounded. */
-#define FLOAT8(NAME, MANTISSA, BIAS, LARGEST, SPECIAL, NOT_A_NUMBER)                                              \
-  INLINED float NAME##_to_float(uint8_t bits) {                                                                   \
-    uint32_t magnitude = (uint32_t)(bits & 0x7f) << (23 - MANTISSA), sign = (uint32_t)(bits & 0x80) << 24;        \
-    uint32_t found = float_bits(as_float(magnitude) * as_float((uint32_t)(254 - BIAS) << 23));                    \
-    found = (bits & 0x7f) >= SPECIAL ? magnitude | 0x7f800000u : found;                                           \
-    found = NOT_A_NUMBER == 0x80 && bits == 0x80 ? 0x7fc00000u : found;                                           \
-    return as_float(found | sign);                                                                                \
-  }                                                                                                               \
-  INLINED uint8_t float_to_##NAME(float value) {                                                                  \
-    uint32_t x = float_bits(value), magnitude = x & 0x7fffffffu, half = (uint32_t)(151 - BIAS - MANTISSA) << 23;  \
-    uint32_t normal = magnitude - ((127u - BIAS) << 23) + (1u << (22 - MANTISSA)) - 1u;                           \
-    normal = (normal + ((magnitude >> (23 - MANTISSA)) & 1u)) >> (23 - MANTISSA);                                 \
-    uint32_t subnormal = float_bits(as_float(magnitude) + as_float(half)) - half;                                 \
-    uint32_t found = magnitude < (128u - BIAS) << 23 ? subnormal : normal;                                        \
-    found = found > LARGEST ? LARGEST : found;                                                                    \
-    found = SPECIAL < NOT_A_NUMBER && magnitude == 0x7f800000u ? SPECIAL : found;                                 \
-    found |= NOT_A_NUMBER == 0x80 && found == 0 ? 0 : (x >> 24) & 0x80u;                                          \
-    return (uint8_t)(magnitude > 0x7f800000u ? NOT_A_NUMBER : found);                                             \
-  }                                                                                                               \
+#define FLOAT8(NAME, MANTISSA, BIAS, LARGEST, SPECIAL, NOT_A_NUMBER)                                             \
+  INLINED float NAME##_to_float(uint8_t bits) {                                                                  \
+    uint32_t magnitude = (uint32_t)(bits & 0x7f) << (23 - MANTISSA), sign = (uint32_t)(bits & 0x80) << 24;       \
+    uint32_t found = float_bits(as_float(magnitude) * as_float((uint32_t)(254 - BIAS) << 23));                   \
+    found = (bits & 0x7f) >= SPECIAL ? magnitude | 0x7f800000u : found;                                          \
+    found = NOT_A_NUMBER == 0x80 && bits == 0x80 ? 0x7fc00000u : found;                                          \
+    return as_float(found | sign);                                                                               \
+  }                                                                                                              \
+  INLINED uint8_t float_to_##NAME(float value) {                                                                 \
+    uint32_t x = float_bits(value), magnitude = x & 0x7fffffffu, unit = (uint32_t)(151 - BIAS - MANTISSA) << 23; \
+    uint32_t normal = magnitude - ((127u - BIAS) << 23) + (1u << (22 - MANTISSA)) - 1u;                          \
+    normal = (normal + ((magnitude >> (23 - MANTISSA)) & 1u)) >> (23 - MANTISSA);                                \
+    uint32_t subnormal = float_bits(as_float(magnitude) + as_float(unit)) - unit;                                \
+    uint32_t found = magnitude < (128u - BIAS) << 23 ? subnormal : normal;                                       \
+    found = found > LARGEST ? LARGEST : found;                                                                   \
+    found = SPECIAL < NOT_A_NUMBER && magnitude == 0x7f800000u ? SPECIAL : found;                                \
+    found |= NOT_A_NUMBER == 0x80 && found == 0 ? 0 : (x >> 24) & 0x80u;                                         \
+    return (uint8_t)(magnitude > 0x7f800000u ? NOT_A_NUMBER : found);                                            \
+  }                                                                                                              \
   INLINED float round_to_##NAME(float value) { return NAME##_to_float(float_to_##NAME(without_infinity(value))); }
 FLOAT8(e5m2, 2, 15, 0x7b, 0x7c, 0x7f)
 FLOAT8(e4m3, 3, 7, 0x7e, 0x7f, 0x7f)

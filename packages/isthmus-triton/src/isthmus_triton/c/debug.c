@@ -12,7 +12,7 @@
 #include "debug.h"
 
 enum { OUT_OF_BOUNDS, OTHER_ALLOCATION, MISALIGNED, UNINITIALISED, RACE, DEADLOCK, ASSERTION };
-enum { FAULTS = 64, ALLOCATIONS = 1 << 16, SPINS = 100, WAITING = 256, NODES = 1 << 28 };
+enum { FAULTS = 64, ALLOCATIONS = 1 << 16, SPINS = 100, WAITING = 256, ASIDES = 32, NODES = 1 << 28 };
 #define NONE 0xffffffffu
 #define ARENA (UINT64_C(1) << 38) /* bytes of addresses; pages become memory when they are written */
 
@@ -32,6 +32,7 @@ struct worker {
   const void* spun; /* the last atomic access: address, access, memory, how often */
   uint64_t memory;
   int access, spins;
+  int has_acquired; /* by its last atomic access, with success */
 };
 
 struct debugger debugger;
@@ -49,11 +50,11 @@ static uint64_t cells_used;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
 static struct worker *running, *first_waiting, **last_waiting;
-static uint32_t workers, waiting, idle, started, in_order, count, factor, shift;
+static uint32_t workers, waiting, idle, asides, started, in_order, count, factor, shift;
 static uint8_t* is_started;
 static int is_aborted;
 static const uint64_t* call;
-static void (*run_program)(const uint64_t*);
+static const char* (*run_program)(const uint64_t*);
 
 /* ---- Nodes */
 
@@ -213,7 +214,7 @@ static int start_next(void) {
 }
 static void work(struct worker* me) {
   while (start_next()) {
-    me->spins = 0;
+    me->spins = me->has_acquired = 0;
     if (!setjmp(me->home)) run_program(call);
     idle = 0;
   }
@@ -250,11 +251,23 @@ static int start_thread(void) {
   if (failed) workers--, free(made);
   return !failed;
 }
-/* Let other programs run; if all wait and nothing changes, give up: a lock is not released. */
-static void wait_for_others(const void* p, int size, int access) {
+static int can_start(void) { return started < count && waiting < WAITING; }
+/* Let other programs run. */
+static void step_aside(void) {
   struct worker* me = running;
-  int can_start = started < count && waiting < WAITING;
-  if (!can_start && ++idle > 2 * waiting + 2) {
+  me->state = debugger;
+  me->next = NULL;
+  *last_waiting = me;
+  last_waiting = &me->next;
+  waiting++;
+  if (!can_start() || !start_thread()) resume(take_waiting());
+  while (running != me) pthread_cond_wait(&me->resumed, &mutex);
+  debugger = me->state;
+  if (is_aborted) longjmp(me->home, 1);
+}
+/* If all programs wait and nothing changes, give up: a lock is not released. */
+static void wait_for_others(const void* p, int size, int access) {
+  if (!can_start() && ++idle > 2 * waiting + 2) {
     struct allocation* in = find((uint64_t)p, size);
     struct cell* cell = in ? in->cells + (((uint64_t)p - in->start) >> in->shift) : NULL;
     struct fault* fault = add_fault(DEADLOCK, access);
@@ -265,17 +278,9 @@ static void wait_for_others(const void* p, int size, int access) {
         fault->other_access = cell->writer_access, fault->other_program = program_at(cell->writer);
     }
     is_aborted = 1;
-    longjmp(me->home, 1);
+    longjmp(running->home, 1);
   }
-  me->state = debugger;
-  me->next = NULL;
-  *last_waiting = me;
-  last_waiting = &me->next;
-  waiting++;
-  if (!can_start || !start_thread()) resume(take_waiting());
-  while (running != me) pthread_cond_wait(&me->resumed, &mutex);
-  debugger = me->state;
-  if (is_aborted) longjmp(me->home, 1);
+  step_aside();
 }
 /* Whether this access of the program is the same as the last, of the same memory. */
 static int is_repeated(const void* p, int size, int access) {
@@ -327,6 +332,10 @@ static void note(struct cell* cell, const void* p, int size, int kind, int acces
 }
 void* debug_access(void* p, int size, int kind, int access, const void* value) {
   static uint64_t scratch[2];
+  if (kind & ATOMIC && running->has_acquired) {
+    running->has_acquired = 0;
+    if (asides++ < ASIDES) step_aside(); /* another program may take what this one is about to: in another order */
+  }
   struct allocation* in = debugger.allocations[access];
   if ((uint64_t)p - in->start >= in->size || (uint64_t)p + size > in->start + in->size)
     in = locate((uint64_t)p, size, access);
@@ -348,7 +357,8 @@ void* debug_access(void* p, int size, int kind, int access, const void* value) {
       debugger.node = new_node(debugger.node, writer);
     if (is_again) return p;
     if (kind & COMPARED) { /* an exchange that fails only reads */
-      kind = memcmp(p, value, size) ? READ | ATOMIC | ACQUIRE : kind & ~COMPARED;
+      running->has_acquired = !memcmp(p, value, size);
+      kind = running->has_acquired ? kind & ~COMPARED : READ | ATOMIC | ACQUIRE;
       value = NULL;
     }
   }
@@ -384,16 +394,16 @@ static int prepare(void) {
 }
 /* Run a kernel. Returns the number of faults, of which there is one per kind and access.
    given: start, size and shift of each allocation. */
-int debug_run(void (*kernel)(const uint64_t*), const uint64_t* arguments, const uint64_t* given, uint32_t given_size,
-              const uint64_t* allowed_by_access, uint32_t accesses, int (*look_up_other)(uint64_t, uint64_t*),
-              uint64_t seed) {
+int debug_run(const char* (*kernel)(const uint64_t*), const uint64_t* arguments, const uint64_t* given,
+              uint32_t given_size, const uint64_t* allowed_by_access, uint32_t accesses,
+              int (*look_up_other)(uint64_t, uint64_t*), uint64_t seed) {
   pthread_mutex_lock(&mutex);
   if (!prepare()) {
     pthread_mutex_unlock(&mutex);
     return -1;
   }
   node_count = allocation_count = fault_count = cells_used = marked = 0;
-  workers = waiting = idle = started = in_order = is_aborted = 0;
+  workers = waiting = idle = asides = started = in_order = is_aborted = 0;
   last_waiting = &first_waiting, first_waiting = NULL;
   call = arguments, run_program = kernel, allowed = allowed_by_access, look_up = look_up_other;
   given_count = given_size, access_count = accesses;

@@ -3,24 +3,21 @@
 
 #include "common.h"
 
-typedef float vector16 __attribute__((vector_size(64)));
-typedef float vector16_unaligned __attribute__((vector_size(64), aligned(4)));
-
 /* Tiles of ROWS x 16 VECTORS accumulators in registers. */
-#define TILES(ROWS, VECTORS, B)                                                                             \
-  for (int i = 0; i + ROWS <= m; i += ROWS)                                                                 \
-    for (int j = 0; j + VECTORS * 16 <= n; j += VECTORS * 16) {                                             \
-      vector16 sum[ROWS][VECTORS];                                                                          \
-      for (int r = 0; r < ROWS; r++)                                                                        \
-        for (int v = 0; v < VECTORS; v++) sum[r][v] = *(vector16_unaligned*)(c + (i + r) * n + j + v * 16); \
-      for (int l = 0; l < k; l++) {                                                                         \
-        vector16 row[VECTORS];                                                                              \
-        for (int v = 0; v < VECTORS; v++) row[v] = *(vector16_unaligned*)((B) + v * 16);                    \
-        for (int r = 0; r < ROWS; r++)                                                                      \
-          for (int v = 0; v < VECTORS; v++) sum[r][v] += a[(i + r) * k + l] * row[v];                       \
-      }                                                                                                     \
-      for (int r = 0; r < ROWS; r++)                                                                        \
-        for (int v = 0; v < VECTORS; v++) *(vector16_unaligned*)(c + (i + r) * n + j + v * 16) = sum[r][v]; \
+#define TILES(ROWS, VECTORS, B)                                                             \
+  for (int i = 0; i + ROWS <= m; i += ROWS)                                                 \
+    for (int j = 0; j + VECTORS * 16 <= n; j += VECTORS * 16) {                             \
+      vector16 sum[ROWS][VECTORS];                                                          \
+      for (int r = 0; r < ROWS; r++)                                                        \
+        for (int v = 0; v < VECTORS; v++) sum[r][v] = LOAD16(c + (i + r) * n + j + v * 16); \
+      for (int l = 0; l < k; l++) {                                                         \
+        vector16 row[VECTORS];                                                              \
+        for (int v = 0; v < VECTORS; v++) row[v] = LOAD16((B) + v * 16);                    \
+        for (int r = 0; r < ROWS; r++)                                                      \
+          for (int v = 0; v < VECTORS; v++) sum[r][v] += a[(i + r) * k + l] * row[v];       \
+      }                                                                                     \
+      for (int r = 0; r < ROWS; r++)                                                        \
+        for (int v = 0; v < VECTORS; v++) STORE16(c + (i + r) * n + j + v * 16, sum[r][v]); \
     }
 
 INLINED void product_rows(const int m, const int n, const int k, const float* a, const float* b, float* c) {

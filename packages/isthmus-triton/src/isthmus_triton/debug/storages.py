@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from isthmus_triton.devices import host_address
+
 
 class Others:
     """Memory of all tensors that Python or the chip's allocator holds, where a pointer is no argument's."""
@@ -54,7 +56,4 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         return (tensor.untyped_storage().data_ptr(), size) if size else None
     if not getattr(torch.get_device_module(tensor.device), "is_host_addressable", bool)():
         return None
-    from isthmus import _C
-
-    address: int = _C.as_host(tensor.detach()).data_ptr()
-    return address - int(tensor.storage_offset()) * tensor.element_size(), size
+    return host_address(tensor) - int(tensor.storage_offset()) * tensor.element_size(), size

@@ -66,10 +66,11 @@ class Stream(torch.Stream):
     def launch_program(
         self, name: str, program: int, arguments: bytes, tensors: Sequence[torch.Tensor]
     ) -> None:
-        """Call a C function ``void program(const void *arguments)`` as a kernel of this stream.
+        """Call a C function ``const char *program(const void *arguments)`` as a kernel of this stream.
 
         It runs in a thread of the host once the stream's work is done. Statistics and profiles have it by its name,
-        and a graph that captures the stream replays it with the same arguments.
+        and a graph that captures the stream replays it with the same arguments. A text that it returns is an error:
+        the next wait for this stream or its device raises it.
 
         Args:
             name: with a namespace, such as ``triton::add_kernel``.

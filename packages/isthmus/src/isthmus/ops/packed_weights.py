@@ -117,6 +117,8 @@ class PackedLinear(nn.Module):
         packed: its weight.
     """
 
+    bias: nn.Parameter | None
+
     def __init__(self, layer: nn.Linear, packed: PackedWeight) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
@@ -134,7 +136,7 @@ class PackedLinear(nn.Module):
         with torch.device("meta"):
             layer = nn.Linear(self.in_features, self.out_features, bias=False, dtype=self.packed.dtype)
         layer.weight = nn.Parameter(self.packed.dense(), requires_grad=False)
-        layer.bias = self.bias
+        layer.register_parameter("bias", self.bias)
         return layer.train(self.training)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:

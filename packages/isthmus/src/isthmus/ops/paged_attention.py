@@ -134,11 +134,17 @@ def _cache_write(
     key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor,
     slots: torch.Tensor, key_scale: torch.Tensor | None, value_scale: torch.Tensor | None,
 ) -> None:  # fmt: skip
-    kept = (slots >= 0).nonzero().flatten()
-    at, block = slots.index_select(0, kept), key_cache.shape[1]
+    if not slots.numel():
+        return
+    # Shapes that do not depend on the slots, so that a graph may capture it: a skipped token writes what the last of
+    # the others writes, and where there is none what the cache holds.
+    order, kept = torch.arange(slots.shape[0], device=slots.device), slots >= 0
+    source = torch.where(kept, order, (order * kept).amax())
+    at, block = slots.index_select(0, source).clamp(min=0), key_cache.shape[1]
     for given, cache, scale in ((key, key_cache, key_scale), (value, value_cache, value_scale)):
-        rows = _stored(given.index_select(0, kept), scale, cache.dtype)
-        cache[at // block, at % block] = rows
+        rows = _stored(given.index_select(0, source), scale, cache.dtype)
+        place = (at // block, at % block)
+        cache[place] = torch.where(kept.any(), rows, cache[place])
 
 
 def _stored(rows: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:

@@ -91,7 +91,7 @@ def _paged(m: Maker) -> Iterator[Case]:
                                     value_scale=_scales(m, 2)))  # fmt: skip
     for dtype in _QUANTIZED if m.dtype != "float64" else ():
         for shape in ((1,), (2,)):
-            scales = {name: _scales(m, *shape) for name in ("key_scale", "value_scale")}
+            scales: dict[str, Any] = {name: _scales(m, *shape) for name in ("key_scale", "value_scale")}
             yield m.case("special", **_call(m, [1, 4, 1], [70, 25, 1], 16, 4, 2, 40, cache=dtype, **scales))
     if m.dtype in ("float32", "bfloat16"):
         yield m.case("large", **_call(m, [1, 1, 70], [700, 1030, 530], 16, 6, 2, 64, layout="joined"))

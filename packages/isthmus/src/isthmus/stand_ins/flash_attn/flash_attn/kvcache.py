@@ -78,8 +78,8 @@ def flash_attn_with_kvcache(
         )
     if k is not None and v is not None:
         slots = _slots(held[:, None] + torch.arange(new, device=q.device), table, k_cache.shape[1])
-        rows = [each.flatten(0, 1).to(k_cache.dtype) for each in (k, v)]
-        cache_write(*rows, k_cache, v_cache, slots.flatten())
+        new_k, new_v = (each.flatten(0, 1).to(k_cache.dtype) for each in (k, v))
+        cache_write(new_k, new_v, k_cache, v_cache, slots.flatten())
     keys = held + new
     if cache_leftpad is not None:
         k_cache, v_cache, table = _without_padding(k_cache, v_cache, table, cache_leftpad)
