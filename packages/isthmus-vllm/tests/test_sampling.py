@@ -16,9 +16,11 @@ from tools.vllm.generation import (
     transformers_logits,
     transformers_model,
 )
+from tools.vllm.oracle import decode, probabilities
 
 PROMPTS = random_prompts([7, 16, 33, 1])
 TOKENS = 16
+LENGTH: dict[str, Any] = {"max_tokens": TOKENS, "ignore_eos": True}
 # float32 logits of size 10, summed in another order than transformers sums them.
 LOGPROB = {"rtol": 0, "atol": 1e-4}
 
@@ -26,7 +28,7 @@ LOGPROB = {"rtol": 0, "atol": 1e-4}
 def sample(made: Any, prompts: Any = PROMPTS, **parameters: Any) -> list[Any]:
     from vllm import SamplingParams
 
-    defaults = {"temperature": 0, "max_tokens": TOKENS, "ignore_eos": True}
+    defaults = {"temperature": 0} | LENGTH
     return list(made.generate(as_inputs(prompts), SamplingParams(**defaults | parameters), use_tqdm=False))
 
 
@@ -48,25 +50,9 @@ def test_limits_that_leave_one_token_are_greedy(
 
 
 def test_penalties(engine: Callable[..., Any], models: Path) -> None:
-    repetition, presence, frequency = 1.3, 0.5, 0.3
-    wanted = []
-    for prompt in PROMPTS:
-        found: list[int] = []
-        for _ in range(TOKENS):
-            logits = transformers_logits(models / "llama", prompt + found)[-1]
-            seen = torch.zeros_like(logits, dtype=torch.bool)
-            seen[prompt + found] = True
-            logits = torch.where(
-                seen, torch.where(logits > 0, logits / repetition, logits * repetition), logits
-            )
-            counts = torch.bincount(torch.tensor(found, dtype=torch.int64), minlength=len(logits))
-            logits = logits - frequency * counts - presence * (counts > 0)
-            found.append(int(logits.argmax()))
-        wanted.append(found)
-    outputs = sample(
-        engine(), repetition_penalty=repetition, presence_penalty=presence, frequency_penalty=frequency
-    )  # fmt: skip
-    assert tokens_of(outputs) == wanted
+    penalties = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.3}
+    wanted = [decode(models / "llama", prompt, LENGTH | penalties) for prompt in PROMPTS]
+    assert tokens_of(sample(engine(), **penalties)) == wanted
 
 
 def test_logit_bias_allowed_tokens_and_bad_words(
@@ -74,15 +60,9 @@ def test_logit_bias_allowed_tokens_and_bad_words(
 ) -> None:
     made = engine()
     assert tokens_of(sample(made, logit_bias={17: 1000.0})) == [[17] * TOKENS] * len(PROMPTS)
-    allowed = [5, 6, 7, 300]
-    wanted = []
-    for prompt in PROMPTS:
-        found: list[int] = []
-        for _ in range(TOKENS):
-            logits = transformers_logits(models / "llama", prompt + found)[-1]
-            found.append(allowed[int(logits[allowed].argmax())])
-        wanted.append(found)
-    assert tokens_of(sample(made, allowed_token_ids=allowed)) == wanted
+    allowed = {"allowed_token_ids": [5, 6, 7, 300]}
+    wanted = [decode(models / "llama", prompt, LENGTH | allowed) for prompt in PROMPTS]
+    assert tokens_of(sample(made, **allowed)) == wanted
     words = [made.get_tokenizer().decode([each[0]]) for each in plain]
     banned = [word for word in words if len(made.get_tokenizer().encode(word)) == 1]
     assert banned
@@ -164,20 +144,6 @@ def test_seeds_reproduce_in_any_batch(
     assert tokens_of(sample(made, PROMPTS[::-1], **parameters)) == together[::-1]
     assert [tokens_of(sample(made, [prompt], **parameters))[0] for prompt in PROMPTS] == together
     assert tokens_of(sample(made, **parameters | {"seed": 4})) != together
-
-
-def probabilities(
-    logits: torch.Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
-) -> torch.Tensor:
-    """The distribution that vLLM documents: temperature, min-p, top-k, then top-p, float64."""
-    found = (logits.double() / temperature).softmax(-1)
-    found[found < min_p * found.max()] = 0
-    found, order = (found / found.sum()).sort(descending=True)
-    if top_k:
-        found[top_k:] = 0
-        found /= found.sum()
-    found[found.cumsum(0) - found >= top_p] = 0
-    return torch.zeros_like(found).scatter_(0, order, found / found.sum())
 
 
 CASES = [
