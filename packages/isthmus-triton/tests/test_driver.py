@@ -270,8 +270,9 @@ def test_a_failed_assertion_is_an_error_of_the_launch_or_of_its_stream(device):
 
 def test_kernels_of_a_job_and_of_others_are_cached_apart() -> None:
     """Triton reads a cached kernel by the backend of its target, which a job calls cuda."""
-    from isthmus_triton.compiler import Backend
     from triton.backends.compiler import GPUTarget
+
+    from isthmus_triton.compiler import Backend
 
     targets = [GPUTarget(name, "native", 1) for name in ("cpu", "chip", "cuda", "npu")]
     digests = {Backend.hash(SimpleNamespace(target=each)) for each in targets}

@@ -56,7 +56,9 @@ class ChipWorker(Worker):
         gc.collect()
         torch.accelerator.empty_cache()
         self.init_snapshot = MemorySnapshot(device=self.device)
-        if self.cache_config.kv_cache_memory_bytes:  # no share of the device is asked for, which others may use too
+        if (
+            self.cache_config.kv_cache_memory_bytes
+        ):  # no share of the device is asked for, which others may use too
             self.requested_memory = self.init_snapshot.free_memory
         else:
             self.requested_memory = request_memory(self.init_snapshot, self.cache_config)

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/pieces.h"
 #include "kernels/invariant_products.h"
+#include "kernels/pieces.h"
 
 namespace isthmus::kernels {
 namespace {

@@ -288,10 +288,14 @@ def right_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
 
 
 def index_fill_(self: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
-    """``self``, in place, with a number in the slices of a dimension that ``index`` names."""
+    """``self``, in place, with a number in the slices of a dimension that ``index`` names; negative ones wrap."""
+    if self.dim() == 0:
+        index_fill_(self.view(1), dim, index, value)
+        return self
     shape = list(self.shape)
-    shape[dim] = index.numel()
-    return self.index_copy_(dim, index.reshape(-1), self.new_full(shape, value))
+    size, shape[dim] = shape[dim], index.numel()
+    places = torch.where(index < 0, index + size, index).reshape(-1)
+    return self.index_copy_(dim, places, self.new_full(shape, value))
 
 
 def logaddexp(self: Tensor, other: Tensor) -> Tensor:
