@@ -25,6 +25,8 @@ def test_tokens_equal_those_of_greedy_decoding(
     assert greedy(made) == expected(models / "llama")
     drafted = metric(made, "vllm:spec_decode_num_draft_tokens")
     accepted = metric(made, ACCEPTED)
-    assert accepted > 0
+    assert drafted > 0
+    if draft != "draft":  # a model of its own random weights, which may guess no token
+        assert accepted > 0
     if draft == "llama":
         assert accepted / drafted > 0.9
