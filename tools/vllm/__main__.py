@@ -61,16 +61,18 @@ def _suite(version: str) -> runner.Suite:
         with tarfile.open(home / f"vllm-{version}.tar.gz") as archive:
             found = [each for each in archive.getmembers() if f"vllm-{version}/tests/" in each.name]
             archive.extractall(source, found, filter="data")
+    tests = source / f"vllm-{version}/tests"
     return runner.Suite(
-        sources=source / f"vllm-{version}/tests/v1",
-        folder=lambda file: source / f"vllm-{version}",
-        packages=lambda file: [source / f"vllm-{version}"],
+        sources=tests / "v1",
+        folder=lambda file: tests.parent,
+        packages=lambda file: [tests.parent],
         results=ROOT / f"build/vllm-tests-{version}.jsonl",
         settings={
             "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub.make(home / "hub")), "VLLM_NO_USAGE_STATS": "1",
             "ISTHMUS_STRICT": "1", "VLLM_CACHE_ROOT": str(home / "cache"), "VLLM_CONFIG_ROOT": str(home / "config"),
         },
-        command=(sys.executable, "-m", "pytest"),
+        # Their fixtures lie above the folder, and some name torch.cuda themselves.
+        command=(sys.executable, "-m", "isthmus", "run", "-m", "pytest", "--confcutdir", str(tests)),
     )  # fmt: skip
 
 
