@@ -262,7 +262,9 @@ void register_attention() {
 
 void set_fused_attention(bool asked) noexcept { requested = asked; }
 
-bool fused_attention() noexcept { return requested || has_kernel || (batch_invariant() && delegates_to_cpu()); }
+bool fused_attention() noexcept {
+  return requested || has_kernel || (batch_invariant() && delegates_to_cpu());
+}
 
 namespace {
 

@@ -1,6 +1,6 @@
-// Products of matrices in batch-invariant mode: by isthmus_cpu::invariant_products, whose every element depends on
-// its row and its column alone. Operands that it does not take (integers, complex numbers, shapes that do not
-// fit) go the ordinary route.
+// Products of matrices in batch-invariant mode: by isthmus_cpu::invariant_products, whose every element
+// depends on its row and its column alone. Operands that it does not take (integers, complex numbers, shapes
+// that do not fit) go the ordinary route.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
