@@ -14,10 +14,13 @@ import pytest
 # Tests of the plugin without an engine.
 _ALONE = {"test_check.py"}
 
-os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_LOGGING_LEVEL="WARNING")
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-os.environ.setdefault("ISTHMUS_STRICT", "1")
-os.environ.setdefault("ISTHMUS_HOST_RNG", "philox")  # seeds of chunked requests
+if find_spec("vllm"):  # elsewhere these would reach the tests of other packages
+    os.environ.update(
+        HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_LOGGING_LEVEL="WARNING"
+    )
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("ISTHMUS_STRICT", "1")
+    os.environ.setdefault("ISTHMUS_HOST_RNG", "philox")  # seeds of chunked requests
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -43,7 +43,7 @@ def test_paths_are_relative_to_the_file_and_the_rest_has_defaults(tmp_path: Path
         ('name = "mine"\nlibrary = "a.so"\noperators = [1]', "operators = [1] is not a list of paths"),
         (
             'name = "mine"\nlibrary = "a.so"\noperator = "a.py"',
-            "unknown key: operator; expected one of code_generator, delegate,",
+            "unknown key: operator; expected one of batch_invariant, code_generator, delegate,",
         ),
         ("name = mine", "Invalid value"),
     ],

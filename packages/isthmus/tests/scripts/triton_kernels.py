@@ -122,7 +122,7 @@ def minimum_kernel(x, y, out, flag, scale):
 @triton.jit
 def assembly_kernel(x):
     moved = tl.inline_asm_elementwise(
-        "mov.b32 $0, $1;", "=r,r", [tl.load(x)], dtype=tl.int32, is_pure=True, pack=1
+        "brev.b32 $0, $1;", "=r,r", [tl.load(x)], dtype=tl.int32, is_pure=True, pack=1
     )
     tl.store(x, moved)
 

@@ -134,9 +134,8 @@ def add_rms_norm(
             f"add_rms_norm: residual is {residual.dtype} {tuple(residual.shape)} and input is {input.dtype} "
             f"{tuple(input.shape)}; they must have the same shape and dtype"
         )
-    if is_batch_invariant(
-        input.device.type
-    ):  # the sum is rounded first, as where a model adds and normalizes apart
+    # The sum is rounded first, as where a model adds and normalizes apart. Compiled code is outside of the mode.
+    if not torch.compiler.is_compiling() and is_batch_invariant(input.device.type):
         total = input + residual
         return rms_norm(total, weight, eps, unit_offset=unit_offset), total
     flat, factor = _rows("add_rms_norm", input, weight, unit_offset)

@@ -6,14 +6,14 @@ for layers of other classes, such as those of a serving engine.
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from isthmus.ops import cpu
-from isthmus.ops.registration import addressed_by_cpu
+from isthmus.ops.registration import addressed_by_cpu, is_batch_invariant
 
 DTYPES = (torch.float32, torch.bfloat16)
 _ROUNDS = 5
@@ -97,14 +97,9 @@ def packed_linear(input: Tensor, weight: PackedWeight, bias: Tensor | None = Non
         )
     if torch.is_grad_enabled() and (input.requires_grad or (bias is not None and bias.requires_grad)):
         raise RuntimeError("packed_linear computes no gradients; use torch.no_grad(), or unpack the weights")
-    if _is_batch_invariant(input.device.type):
+    if is_batch_invariant(input.device.type):
         raise RuntimeError("packed_linear is not batch-invariant; unpack the weights, or leave the mode")
     return torch.ops.isthmus_cpu.packed_linear(input, weight.handle, bias)
-
-
-def _is_batch_invariant(kind: str) -> bool:
-    asked: Callable[[], bool] | None = getattr(getattr(torch, kind, None), "is_batch_invariant", None)
-    return asked is not None and asked()
 
 
 class PackedLinear(nn.Module):
