@@ -246,13 +246,13 @@ def _chip_with_kernels(name: str) -> str:
     return accelerator.type if accelerator is not None and serve is not None and serve(name) else ""
 
 
-@cache
 def is_batch_invariant(kind: str) -> bool:
     """Whether the batch-invariant mode of a device type is on; only the chip has one."""
     asked = getattr(getattr(torch, kind, None), "is_batch_invariant", None)
     return asked is not None and bool(asked())
 
 
+@cache
 def addressed_by_cpu(kind: str) -> bool:
     """Whether CPU code can access the memory of devices of this type."""
     if kind == "cpu":
