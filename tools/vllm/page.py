@@ -47,8 +47,8 @@ def page(version: str, own: list[ET.Element], rows: list[Row], least: Mapping[st
         if table
         else "Not run as a whole yet.",
         "## vLLM's own tests",
-        f"Unmodified, with the architectures of the models that they name and no weights. {len(rows)} of {len(least)} "
-        "files have been run. "
+        "Unmodified, with the architectures of the models that they name and no weights. "
+        f"{len(rows)} of {len(least)} files have been run. "
         + (f"Fewer than the goal: {', '.join(short)}." if short else "Each file passes as many as its goal."),
         *tables(rows, REASONS, lambda file: file),
     ]
