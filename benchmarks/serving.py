@@ -27,7 +27,7 @@ ENGINES = {
     "chip": (False, {"enforce_eager": True}),
     "chip-graphs": (False, {}),
 }
-# Of the chip's engines, which share one device.
+# Memory options of the chip's engines, which share one device.
 _MEMORY = {"kv_cache_memory_bytes": 512 << 20, "gpu_memory_utilization": 0.2}
 # Name -> sequences, length of the prompt, new tokens.
 CASES = {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools.repository import ROOT
 
-# What the build of vLLM asks for beside PyTorch.
+# Build requirements of vLLM, except PyTorch.
 _BUILD = [
     "setuptools>=77.0.3,<81",
     "setuptools-scm>=8",

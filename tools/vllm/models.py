@@ -187,16 +187,11 @@ def _write_tokens(folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokens = []
+    from tools.vllm.generation import generate
+
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     encode = AutoTokenizer.from_pretrained(folder)
-    for prompt in PROMPTS:
-        ids = encode(prompt, return_tensors="pt").input_ids
-        out = model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS,
-            do_sample=False, eos_token_id=None, pad_token_id=0,
-        )  # fmt: skip
-        tokens.append(out[0, ids.shape[1] :].tolist())
+    tokens = [generate(model, encode(prompt).input_ids, NEW_TOKENS) for prompt in PROMPTS]
     (folder / "tokens.json").write_text(json.dumps(tokens))
 
 

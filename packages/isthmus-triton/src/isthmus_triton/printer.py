@@ -32,7 +32,7 @@ _STACK = 1 << 21  # bytes of all arrays of a function on the stack
 
 @dataclass
 class Module:
-    """What the functions of a text share.
+    """State shared by the functions of a text.
 
     Attributes:
         target: the dialect of C.

@@ -1,4 +1,4 @@
-"""What a dialect of C must provide to the printer, so that another chip's C is another target.
+"""The interface of a dialect of C to the printer, so that another chip's C is another target.
 
 The printed text is C of a small vocabulary, which the target's header defines:
 

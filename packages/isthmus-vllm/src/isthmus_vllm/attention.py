@@ -22,7 +22,7 @@ from isthmus import ops
 
 
 class ChipAttentionBackend(AttentionBackend):
-    """What the attention of the chip takes, as vLLM asks it."""
+    """Capabilities of the chip's attention, as vLLM asks for them."""
 
     forward_includes_kv_cache_update = False
     supported_dtypes: ClassVar[list[torch.dtype]] = [torch.float32, torch.bfloat16, torch.float16]

@@ -1,4 +1,4 @@
-"""What vLLM asks a platform, answered by the accelerator."""
+"""vLLM's platform interface, answered by the accelerator."""
 
 from __future__ import annotations
 

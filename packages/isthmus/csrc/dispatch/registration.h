@@ -18,7 +18,7 @@ bool serve_extension(const std::string& name);
 // Before register_routes(). The name has its overload: "aten::pow.Scalar_out".
 void set_partial_kernel(const std::string& name, PartialKernel kernel);
 
-// As set_partial_kernel(), for the batch-invariant mode.
+// Same as set_partial_kernel(), for the batch-invariant mode.
 void set_batch_invariant_kernel(const std::string& name, Decomposition kernel);
 
 }  // namespace isthmus

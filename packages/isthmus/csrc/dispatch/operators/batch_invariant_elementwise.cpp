@@ -88,7 +88,7 @@ std::optional<Tensor> glu_in_whole_vectors(const c10::OperatorHandle&, c10::Arra
   return at::glu(rows, 0).narrow(0, 0, count).view(halves[0].sizes());
 }
 
-// One row is reduced beside a copy of itself. Arguments: tensor, dimensions, and others.
+// One row is reduced together with a copy of itself. Arguments: tensor, dimensions, and others.
 std::optional<Tensor> beside_itself(const c10::OperatorHandle& functional,
                                     c10::ArrayRef<c10::IValue> arguments) {
   const Tensor self = arguments[0].toTensor();

@@ -20,7 +20,7 @@ int32_t read_devices() {
   return static_cast<int32_t>(options::read(devices));
 }
 
-// What the machine has, at most: a program that sizes its caches by it must not be killed.
+// At most the machine's memory: a program that sizes its caches by it must not be killed.
 uint64_t read_capacity() {
   const uint64_t bytes = std::min<uint64_t>(options::read(options::kHostMemory), machine_memory());
   return bytes / kCapacityUnit * kCapacityUnit;
