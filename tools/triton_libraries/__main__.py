@@ -1,8 +1,8 @@
 """Run the tests of libraries of Triton kernels under ``isthmus run``: ``python -m tools.triton_libraries MIRRORS``.
 
 MIRRORS holds clones of flagos-ai/FlagGems, linkedin/Liger-Kernel and fla-org/flash-linear-attention. Results are
-appended to a file as they arrive, so that an interrupted run can be resumed; docs/results/triton-libraries.md is
-generated from it. Failures do not change the exit status.
+appended to a file as they arrive, so that an interrupted run can be resumed; the page of each library in docs/results
+is generated from it. Failures do not change the exit status.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tools.repository import ROOT
 from tools.triton_libraries.libraries import LIBRARIES, Library
 from tools.triton_libraries.page import page
 
-PAGE = ROOT / "docs/results/triton-libraries.md"
 BUILD = ROOT / "build/triton-libraries"
 PACKAGES = BUILD / "packages"
 PYTEST = ("-m", "isthmus", "run", "python", "-m", "pytest", "-p", "tools.triton_libraries.sample")
@@ -57,19 +56,18 @@ def _options() -> argparse.Namespace:
 def _main(asked: argparse.Namespace) -> None:
     if asked.mirrors is None and not asked.report:
         raise FileNotFoundError("set MIRRORS to a folder of clones: make triton-libraries MIRRORS=path")
-    found = {}
     for library in LIBRARIES:
+        if asked.library not in (None, library.name):
+            continue
         place = BUILD / library.name
         if not asked.report:
             repository = mirrors.repository(asked.mirrors, library.repository)
             mirrors.extract_once(repository, library.revision, place, library.endings, *library.parts)
-        is_asked = asked.library in (None, library.name)
-        chosen = argparse.Namespace(**vars(asked))
-        chosen.parts = (is_asked and asked.parts) or library.files(place)
-        chosen.report = asked.report or not is_asked
-        found[library] = runner.run(suite(library), chosen)
-    PAGE.write_text(page(found, {each.name: len(each.files(BUILD / each.name)) for each in LIBRARIES}))
-    print(f"written: {PAGE.relative_to(ROOT)}")
+        files = library.files(place)
+        rows = runner.run(suite(library), argparse.Namespace(**{**vars(asked), "parts": asked.parts or files}))
+        if rows:
+            library.page.write_text(page(library, rows, len(files)))
+            print(f"written: {library.page.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.repository import ROOT
+
 
 @dataclass(frozen=True, eq=False)
 class Library:
@@ -39,6 +41,11 @@ class Library:
     group: int = 1
     endings: tuple[str, ...] = (".py", ".toml", ".yaml", ".json")
 
+    @property
+    def page(self) -> Path:
+        """The page of its results."""
+        return ROOT / f"docs/results/{self.name.lower()}.md"
+
     def files(self, place: Path) -> list[str]:
         """Return the files of tests, relative to the library's folder."""
         found = (each for pattern in self.tests for each in sorted(place.glob(pattern)))
@@ -55,7 +62,7 @@ LIBRARIES = (
         ("test/transformers/test_*.py",),
         without=("cutedsl", "cutile", "cute_moe"),  # other languages than Triton
         packages="src",
-        every=4,
+        every=16,
     ),
     Library(
         "flash-linear-attention",
@@ -64,7 +71,7 @@ LIBRARIES = (
         ("fla", "tests"),
         ("tests/modules/test_*.py", "tests/ops/test_*.py"),
         without=("tilelang",),
-        every=6,
+        every=24,
     ),
     Library(
         "FlagGems",

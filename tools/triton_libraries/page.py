@@ -1,8 +1,6 @@
-"""Generate docs/results/triton-libraries.md."""
+"""Generate the page of results of a library."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from tools.ascend.vendor.page import tables
 from tools.pytorch_tests.page import named
@@ -21,22 +19,15 @@ REASONS = {
 }
 
 
-def page(found: Mapping[Library, list[Row]], files: Mapping[str, int]) -> str:
-    """Return the page as Markdown; ``files`` is the number of files of each library's tests."""
-    rows = [
-        {**named(row), "file": f"{library.name}/{row['file']}"}
-        for library, of in found.items()
-        for row in sorted(of, key=lambda row: row["file"])
-    ]
-    revisions = ", ".join(f"{each.repository} at {each.revision}" for each in found)
-    samples = ", ".join(f"one in {each.every} of {each.name}'s" for each in found)
-    run = ", ".join(f"{len(of)} of {files[each.name]} files of {each.name}" for each, of in found.items())
+def page(library: Library, rows: list[Row], files: int) -> str:
+    """Return the page of a library as Markdown; ``files`` is the number of its files of tests."""
+    rows = [named(row) for row in sorted(rows, key=lambda row: row["file"])]
     parts = [
-        "# Libraries of Triton kernels",
-        "Made by `make triton-libraries MIRRORS=path`: the libraries' own tests, unmodified, under `isthmus run` on "
-        f"the host chip, whose kernels isthmus-triton compiles: {revisions}. Of the tests of each function, the "
-        f"first and {samples} are run; so far {run}. Share: passed, of the tests that are neither skipped nor have "
-        "one of the named reasons.",
-        *tables(rows, REASONS, lambda file: file.partition("/")[0]),
+        f"# Tests of {library.name}",
+        f"Made by `make triton-libraries MIRRORS=path`: the tests of {library.repository} at {library.revision}, "
+        "unmodified, under `isthmus run` on the host chip, whose kernels isthmus-triton compiles. Of the tests of "
+        f"each function, the first and one in {library.every} are run; so far {len(rows)} of {files} files. Share: "
+        "passed, of the tests that are neither skipped nor have one of the named reasons.",
+        *tables(rows, REASONS, lambda file: file.rpartition("/")[0]),
     ]
     return "\n\n".join(parts) + "\n"

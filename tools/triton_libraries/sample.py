@@ -1,4 +1,4 @@
-"""Pytest plugin: run one in ISTHMUS_SAMPLE tests of each function of tests, and its first."""
+"""Pytest plugin: run one in ISTHMUS_SAMPLE tests of each function of tests; the first of each function come first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left_out = [], []
     for item in items:
         function = item.nodeid.partition("[")[0]
-        (left_out if seen[function] % every else kept).append(item)
+        if seen[function] % every:
+            left_out.append(item)
+        else:
+            kept.append((seen[function], item))
         seen[function] += 1
     config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    items[:] = [item for _, item in sorted(kept, key=lambda each: each[0])]
