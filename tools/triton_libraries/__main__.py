@@ -64,7 +64,9 @@ def _main(asked: argparse.Namespace) -> None:
             repository = mirrors.repository(asked.mirrors, library.repository)
             mirrors.extract_once(repository, library.revision, place, library.endings, *library.parts)
         files = library.files(place)
-        rows = runner.run(suite(library), argparse.Namespace(**{**vars(asked), "parts": asked.parts or files}))
+        rows = runner.run(
+            suite(library), argparse.Namespace(**{**vars(asked), "parts": asked.parts or files})
+        )
         if rows:
             library.page.write_text(page(library, rows, len(files)))
             print(f"written: {library.page.relative_to(ROOT)}")

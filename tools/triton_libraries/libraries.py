@@ -23,7 +23,7 @@ class Library:
         packages: the folder of its packages.
         options: of pytest.
         settings: environment variables.
-        every: one test in so many of each function runs.
+        every: one test in so many of each function runs; a negative number counts from the last.
         group: files in one process.
         endings: of the files that are needed.
     """
@@ -62,7 +62,8 @@ LIBRARIES = (
         ("test/transformers/test_*.py",),
         without=("cutedsl", "cutile", "cute_moe"),  # other languages than Triton
         packages="src",
-        every=16,
+        every=-64,  # the last are in float32, and small
+        group=8,
     ),
     Library(
         "flash-linear-attention",
@@ -71,7 +72,8 @@ LIBRARIES = (
         ("fla", "tests"),
         ("tests/modules/test_*.py", "tests/ops/test_*.py"),
         without=("tilelang",),
-        every=24,
+        every=64,
+        group=8,
     ),
     Library(
         "FlagGems",

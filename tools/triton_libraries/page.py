@@ -26,7 +26,8 @@ def page(library: Library, rows: list[Row], files: int) -> str:
         f"# Tests of {library.name}",
         f"Made by `make triton-libraries MIRRORS=path`: the tests of {library.repository} at {library.revision}, "
         "unmodified, under `isthmus run` on the host chip, whose kernels isthmus-triton compiles. Of the tests of "
-        f"each function, the first and one in {library.every} are run; so far {len(rows)} of {files} files. Share: "
+        f"each function, one in {abs(library.every)} is run, the {'first' if library.every > 0 else 'last'} among "
+        f"them; so far {len(rows)} of {files} files. Share: "
         "passed, of the tests that are neither skipped nor have one of the named reasons.",
         *tables(rows, REASONS, lambda file: file.rpartition("/")[0]),
     ]

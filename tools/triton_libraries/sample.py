@@ -1,4 +1,6 @@
-"""Pytest plugin: run one in ISTHMUS_SAMPLE tests of each function of tests; the first of each function come first."""
+"""Pytest plugin: run one in ISTHMUS_SAMPLE tests of each function of tests, and the first; counted from the last test
+if the number is negative. Those that are counted first come first.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the others."""
     every, seen = int(os.environ["ISTHMUS_SAMPLE"]), Counter[str]()
     kept, left_out = [], []
-    for item in items:
+    for item in items if every > 0 else items[::-1]:
         function = item.nodeid.partition("[")[0]
         if seen[function] % every:
             left_out.append(item)

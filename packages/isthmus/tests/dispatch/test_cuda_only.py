@@ -86,6 +86,17 @@ def test_products_in_float32(dtype: torch.dtype) -> None:
     assert torch.equal(out.cpu(), torch.mm(a[0].float(), b[0].float()))
 
 
+def test_product_in_a_wider_dtype_under_autocast() -> None:
+    x, y, total = torch.randn(2, 4, 4).half().to("chip").unbind() + (torch.zeros(4, 4, device="chip"),)
+    expected = torch.mm(x.float(), y.float())
+    with torch.autocast("chip", dtype=torch.float16):
+        assert torch.equal(torch.addmm(total, x, y, out_dtype=torch.float32, out=total), expected)
+        assert torch.equal(torch.mm(x, y, out_dtype=torch.float32), expected)
+        assert torch.equal(torch.bmm(x[None], y[None], out_dtype=torch.float32)[0], expected)
+        found = torch.baddbmm(torch.zeros(1, 4, 4, device="chip"), x[None], y[None], out_dtype=torch.float32)
+    assert torch.equal(found[0], expected)
+
+
 def test_product_refuses_a_narrower_result() -> None:
     x = torch.ones(2, 2, device="chip")
     with pytest.raises(RuntimeError, match="out_dtype must be"):

@@ -1,11 +1,12 @@
 // Decomposition route: matrix products of 16-bit tensors with a result of another dtype (torch.mm(...,
 // out_dtype=)), for which PyTorch has only CUDA kernels. The inputs are widened first, so that sums are those
-// of the result's dtype.
+// of the result's dtype, under autocast too.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include "dispatch/statistics.h"
@@ -26,15 +27,21 @@ void check_dtypes(const Tensor& a, const Tensor& b, ScalarType out_dtype) {
               out_dtype, " for ", a.scalar_type());
 }
 
+// CUDA's kernels call no operator that autocast lowers.
+using WithoutAutocast = c10::impl::ExcludeDispatchKeyGuard;
+constexpr auto kAutocast = c10::DispatchKey::AutocastPrivateUse1;
+
 Tensor wide_mm(const Tensor& self, const Tensor& other, ScalarType out_dtype) {
   ISTHMUS_COUNT("aten::mm.dtype", Route::kDecomposition);
   check_dtypes(self, other, out_dtype);
+  const WithoutAutocast guard(kAutocast);
   return at::mm(self.to(out_dtype), other.to(out_dtype));
 }
 
 Tensor wide_bmm(const Tensor& self, const Tensor& other, ScalarType out_dtype) {
   ISTHMUS_COUNT("aten::bmm.dtype", Route::kDecomposition);
   check_dtypes(self, other, out_dtype);
+  const WithoutAutocast guard(kAutocast);
   return at::bmm(self.to(out_dtype), other.to(out_dtype));
 }
 
@@ -42,6 +49,7 @@ Tensor wide_addmm(const Tensor& self, const Tensor& a, const Tensor& b, ScalarTy
                   const Scalar& beta, const Scalar& alpha) {
   ISTHMUS_COUNT("aten::addmm.dtype", Route::kDecomposition);
   check_dtypes(a, b, out_dtype);
+  const WithoutAutocast guard(kAutocast);
   return at::addmm(self.to(out_dtype), a.to(out_dtype), b.to(out_dtype), beta, alpha);
 }
 
@@ -49,6 +57,7 @@ Tensor wide_baddbmm(const Tensor& self, const Tensor& a, const Tensor& b, Scalar
                     const Scalar& beta, const Scalar& alpha) {
   ISTHMUS_COUNT("aten::baddbmm.dtype", Route::kDecomposition);
   check_dtypes(a, b, out_dtype);
+  const WithoutAutocast guard(kAutocast);
   return at::baddbmm(self.to(out_dtype), a.to(out_dtype), b.to(out_dtype), beta, alpha);
 }
 
