@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -98,6 +99,14 @@ def _compile(text: str, options: list[str]) -> bytes:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
             raise RuntimeError(f"the C of a Triton kernel does not compile: {first} (the C is in {kept})")
         return made.read_bytes()
+
+
+def load(binary: bytes, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
+    """Load a library from its bytes."""
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(binary)
+        file.flush()
+        return ctypes.CDLL(file.name, mode)
 
 
 @functools.cache

@@ -12,7 +12,6 @@ from isthmus_triton.printer import Printer
 from isthmus_triton.ttir import Block, Moving, Operation, Value
 
 Print = Callable[[Printer, Block], None]  # prints the operations of a block
-_ENDS = ("scf.yield", "scf.condition")
 
 
 @dataclass
@@ -40,15 +39,14 @@ def for_loop(printer: Printer, operation: Operation, print_block: Print) -> None
     printer.finish_nest()
     body = operation.regions[0]
     variable, *parameters = body.parameters
-    after = body.operations[-1].operands if body.operations[-1:] and body.operations[-1].name in _ENDS else []
-    carried = _carry(printer, first, parameters, after, operation.results)
+    carried = _carry(printer, first, parameters, body.yielded, operation.results)
     variable.code = printer.name("n")
     printer.write(
         f"for ({c_type(variable.type)} {variable.code} = {low.code}; {variable.code} < {high.code}; "
         f"{variable.code} += {step.code}) {{"
     )
     print_block(printer, body)
-    _assign(printer, carried, after)
+    _assign(printer, carried, body.yielded)
     printer.write("}")
 
 
@@ -56,7 +54,7 @@ def while_loop(printer: Printer, operation: Operation, print_block: Print) -> No
     """``scf.while``: the first region computes the condition, the second the next values."""
     printer.finish_nest()
     before, after = operation.regions
-    condition, *results = before.operations[-1].operands
+    condition, *results = before.yielded
     carried = [
         _keep(printer, first, parameter)
         for first, parameter in zip(operation.operands, before.parameters, strict=True)
@@ -73,7 +71,7 @@ def while_loop(printer: Printer, operation: Operation, print_block: Print) -> No
     printer.finish_nest()
     printer.write(f"if (!{condition.code}) break;")
     print_block(printer, after)
-    _assign(printer, carried, after.operations[-1].operands)
+    _assign(printer, carried, after.yielded)
     printer.write("}")
 
 
@@ -86,9 +84,8 @@ def branch(printer: Printer, operation: Operation, print_block: Print) -> None:
     for index, region in enumerate(operation.regions):
         printer.write("} else {" if index else f"if ({operation.operands[0].code}) {{")
         print_block(printer, region)
-        if region.operations and region.operations[-1].name in _ENDS:
-            for result, value in zip(operation.results, region.operations[-1].operands, strict=True):
-                _copy(printer, result, value)
+        for result, value in zip(operation.results, region.yielded, strict=False):
+            _copy(printer, result, value)
         printer.finish_nest()
     printer.write("}")
 
@@ -102,28 +99,14 @@ def label(printer: Printer, operation: Operation) -> None:
 def jump(printer: Printer, operation: Operation) -> None:
     """``cf.br`` and ``cf.cond_br``."""
     printer.finish_nest()
-    values = list(operation.operands)
-    if len(operation.targets) == 1:
-        _go(printer, operation, operation.targets[0][0], values)
-        return
-    condition, *values = values
-    (yes, count), (no, _) = operation.targets
-    printer.write(f"if ({condition.code}) {{")
-    _go(printer, operation, yes, values[:count])
-    printer.write("}")
-    _go(printer, operation, no, values[count:])
-
-
-def _go(printer: Printer, operation: Operation, name: str, values: list[Value]) -> None:
-    to = next(each for each in operation.block.operations if each.name == "label" and each.text == name)
-    printer.write("{")
-    for value, result in zip(
-        values, to.results, strict=True
-    ):  # jumps go forwards: none of the values is a result
-        _copy(printer, result, value)
-    printer.finish_nest()
-    printer.write(f"goto {name};")
-    printer.write("}")
+    conditions = [f"if ({operation.operands[0].code}) "] if len(operation.targets) > 1 else []
+    for condition, (to, values) in zip([*conditions, ""], operation.jumps(), strict=True):
+        printer.write(f"{condition}{{")
+        for value, result in zip(values, to.results, strict=True):  # jumps go forwards: no value is a result
+            _copy(printer, result, value)
+        printer.finish_nest()
+        printer.write(f"goto {to.text};")
+        printer.write("}")
 
 
 # ---- Values that are carried

@@ -121,14 +121,14 @@ def expression(operation: Operation, operands: list[str], value: Value) -> str:
         return _call(name, operands, element)
     if name == "elementwise_inline_asm":
         return _rounded(libdevice.instruction(operation.string(), operands), element)
-    found = (_ARITH if dialect == "arith" else _TT if dialect == "tt" else {}).get(name)
-    if found is None:
+    if operation.name in _FORMS:
+        source, to = operation.operands[0].type.element, UNSIGNED.get(element, "")
+        return _FORMS[operation.name].format(
+            *operands, type=c_type(value.type), unsigned=to, source=UNSIGNED.get(source, "")
+        )
+    if operation.name not in _FUNCTIONS:
         refuse(f"the operation {operation.name}")
-    return found(operation, operands, value)
-
-
-def _predicate(operation: Operation) -> str:
-    return operation.head.split(",")[0].strip()
+    return _FUNCTIONS[operation.name](operation, operands, value)
 
 
 def _float_arithmetic(operation: Operation, operands: list[str], value: Value) -> str:
@@ -167,10 +167,6 @@ def _division(operation: Operation, operands: list[str], value: Value) -> str:
     return f"({b} == -1 ? {by_minus_1} : {b} ? {a} {sign} {b} : 0)"
 
 
-def _bits(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"({operands[0]} {_SIGNS[operation.name[6:-1]]} {operands[1]})"
-
-
 def _shift(operation: Operation, operands: list[str], value: Value) -> str:
     (a, b), type, unsigned = operands, VALUES[value.type.element], UNSIGNED[value.type.element]
     if operation.name == "arith.shrsi":
@@ -186,27 +182,19 @@ def _integer_extremum(operation: Operation, operands: list[str], value: Value) -
 
 
 def _compare_integers(operation: Operation, operands: list[str], value: Value) -> str:
-    predicate = _predicate(operation)
+    predicate = operation.kind
     of = operation.operands[0].type
     cast = f"({UNSIGNED[of.element]})" if predicate[0] == "u" and not of.is_pointer else ""
     return f"({cast}{operands[0]} {_COMPARED[predicate[-2:]]} {cast}{operands[1]})"
 
 
 def _compare_floats(operation: Operation, operands: list[str], value: Value) -> str:
-    return "(" + _COMPARED_FLOATS[_predicate(operation)].format(*operands) + ")"
-
-
-def _select(operation: Operation, operands: list[str], value: Value) -> str:
-    return "({} ? {} : {})".format(*operands)
+    return "(" + _COMPARED_FLOATS[operation.kind].format(*operands) + ")"
 
 
 def _sign_extend(operation: Operation, operands: list[str], value: Value) -> str:
     minus = "-" if operation.operands[0].type.element == "i1" else ""
     return f"{minus}({VALUES[value.type.element]}){operands[0]}"
-
-
-def _zero_extend(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"({VALUES[value.type.element]})({UNSIGNED[operation.operands[0].type.element]}){operands[0]}"
 
 
 def _truncate(operation: Operation, operands: list[str], value: Value) -> str:
@@ -224,15 +212,6 @@ def _from_integer(operation: Operation, operands: list[str], value: Value) -> st
     return convert(code, value.type.element)
 
 
-def _to_integer(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"({VALUES[value.type.element]}){operands[0]}"
-
-
-def _to_unsigned(operation: Operation, operands: list[str], value: Value) -> str:
-    element = value.type.element
-    return f"({VALUES[element]})({UNSIGNED[element]}){operands[0]}"
-
-
 def _convert(operation: Operation, operands: list[str], value: Value) -> str:
     code, element = operands[0], value.type.element
     if "rounding = rtz" in operation.text:
@@ -244,40 +223,8 @@ def _bitcast(operation: Operation, operands: list[str], value: Value) -> str:
     return bitcast(operands[0], operation.operands[0].type, value.type)
 
 
-def _negate(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"(-{operands[0]})"
-
-
 def _float_remainder(operation: Operation, operands: list[str], value: Value) -> str:
     return _call("fmod", operands, value.type.element)
-
-
-_ARITH = {
-    **dict.fromkeys(("addf", "subf", "mulf", "divf"), _float_arithmetic),
-    **dict.fromkeys(("maxnumf", "minnumf", "maximumf", "minimumf"), _float_extremum),
-    **dict.fromkeys(("addi", "subi", "muli"), _integer_arithmetic),
-    **dict.fromkeys(("divsi", "divui", "remsi", "remui"), _division),
-    **dict.fromkeys(("andi", "ori", "xori"), _bits),
-    **dict.fromkeys(("shli", "shrsi", "shrui"), _shift),
-    **dict.fromkeys(("maxsi", "minsi", "maxui", "minui"), _integer_extremum),
-    **dict.fromkeys(("extf", "truncf"), _convert),
-    **dict.fromkeys(("sitofp", "uitofp"), _from_integer),
-    **dict.fromkeys(("fptosi", "index_cast"), _to_integer),
-    **dict.fromkeys(("extui", "index_castui"), _zero_extend),
-    "fptoui": _to_unsigned,
-    "negf": _negate,
-    "remf": _float_remainder,
-    "cmpi": _compare_integers,
-    "cmpf": _compare_floats,
-    "select": _select,
-    "extsi": _sign_extend,
-    "trunci": _truncate,
-    "bitcast": _bitcast,
-}
-
-
-def _add_to_pointer(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"({operands[0]} + {operands[1]})"
 
 
 def _high_product(operation: Operation, operands: list[str], value: Value) -> str:
@@ -301,31 +248,39 @@ def _external(operation: Operation, operands: list[str], value: Value) -> str:
     return libdevice.call_external(symbol[1] if symbol else "", operands, is_double)
 
 
-def _divide(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"{operands[0]} / {operands[1]}"
-
-
 def _root(operation: Operation, operands: list[str], value: Value) -> str:
     return _call("sqrt", operands, value.type.element)
 
 
-def _pointer_to_integer(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"(int64_t){operands[0]}"
-
-
-def _integer_to_pointer(operation: Operation, operands: list[str], value: Value) -> str:
-    return f"({c_type(value.type)}){operands[0]}"
-
-
-_TT = {
-    "addptr": _add_to_pointer,
-    "bitcast": _bitcast,
-    "fp_to_fp": _convert,
-    "precise_divf": _divide,
-    "precise_sqrt": _root,
-    "mulhiui": _high_product,
-    "clampf": _clamp,
-    "int_to_ptr": _integer_to_pointer,
-    "ptr_to_int": _pointer_to_integer,
-    "extern_elementwise": _external,
+# {type} is that of the result, {unsigned} the unsigned one of as many bits, {source} that of the operand.
+_FORMS = {
+    **{f"arith.{each}i": f"({{0}} {_SIGNS[each]} {{1}})" for each in ("and", "or", "xor")},
+    **dict.fromkeys(("arith.fptosi", "arith.index_cast", "tt.int_to_ptr"), "({type}){0}"),
+    **dict.fromkeys(("arith.extui", "arith.index_castui"), "({type})({source}){0}"),
+    "arith.fptoui": "({type})({unsigned}){0}",
+    "arith.negf": "(-{0})",
+    "arith.select": "({0} ? {1} : {2})",
+    "tt.addptr": "({0} + {1})",
+    "tt.precise_divf": "{0} / {1}",
+    "tt.ptr_to_int": "(int64_t){0}",
+}
+_FUNCTIONS = {
+    **dict.fromkeys(("arith.addf", "arith.subf", "arith.mulf", "arith.divf"), _float_arithmetic),
+    **dict.fromkeys(("arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf"), _float_extremum),
+    **dict.fromkeys(("arith.addi", "arith.subi", "arith.muli"), _integer_arithmetic),
+    **dict.fromkeys(("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"), _division),
+    **dict.fromkeys(("arith.shli", "arith.shrsi", "arith.shrui"), _shift),
+    **dict.fromkeys(("arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui"), _integer_extremum),
+    **dict.fromkeys(("arith.extf", "arith.truncf", "tt.fp_to_fp"), _convert),
+    **dict.fromkeys(("arith.sitofp", "arith.uitofp"), _from_integer),
+    **dict.fromkeys(("arith.bitcast", "tt.bitcast"), _bitcast),
+    "arith.cmpf": _compare_floats,
+    "arith.cmpi": _compare_integers,
+    "arith.extsi": _sign_extend,
+    "arith.remf": _float_remainder,
+    "arith.trunci": _truncate,
+    "tt.clampf": _clamp,
+    "tt.extern_elementwise": _external,
+    "tt.mulhiui": _high_product,
+    "tt.precise_sqrt": _root,
 }

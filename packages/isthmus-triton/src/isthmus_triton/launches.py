@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,10 +38,7 @@ class Program:
     """
 
     def __init__(self, binary: bytes) -> None:
-        with tempfile.NamedTemporaryFile(suffix=".so") as file:
-            file.write(binary)
-            file.flush()
-            self._library = ctypes.CDLL(file.name)
+        self._library = build.load(binary)
         self._run = self._library.run
         self._run.argtypes, self._run.restype = [ctypes.c_char_p], ctypes.c_char_p
         self.address = ctypes.cast(self._run, ctypes.c_void_p).value or 0

@@ -54,7 +54,7 @@ _UPDATES = "fadd add max min umax umin and or xor exch".split()
 
 def atomic_update(printer: Printer, operation: Operation) -> None:
     """``tt.atomic_rmw``: pointer, value, mask."""
-    kind = operation.head.split(",")[0].strip()
+    kind = operation.kind
     if kind not in _UPDATES:
         refuse(f"atomic {kind}")
     function = f"atomic_{kind}_{operation.operands[1].type.element}"

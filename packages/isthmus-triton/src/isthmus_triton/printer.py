@@ -201,7 +201,7 @@ class Printer:
     def _note_edge(self, operation: Operation, index: list[Index], nest: Nest) -> bool:
         """Note how many leading elements of the innermost loop a comparison holds for, if it does for no others."""
         x, y = operation.operands
-        match operation.head.split(",")[0].strip():
+        match operation.kind:
             case "sgt":
                 x, y = y, x
             case "slt":
@@ -312,9 +312,7 @@ class Printer:
         operands = [each.code for each in operation.operands]
         match operation.name:
             case "arith.constant":
-                value.code = literal(
-                    operation.text[len("arith.constant") :].split(" : ")[0], value.type.element
-                )
+                value.code = literal(operation.kind, value.type.element)
                 return
             case "ub.poison":
                 code = f"({c_type(value.type)})0"
@@ -325,9 +323,9 @@ class Printer:
                 self.finish_nest()
                 code = self.load(operation, operands)
             case "tt.get_program_id":
-                code = f"program_{operation.head.strip()}"
+                code = f"program_{operation.kind}"
             case "tt.get_num_programs":
-                code = f"grid_{operation.head.strip()}"
+                code = f"grid_{operation.kind}"
             case _:
                 code = self._expression(operation, operands, value)
         value.code = self.name("s")
@@ -373,8 +371,7 @@ class Printer:
                 return lines, results
             value = operation.result
             if operation.name == "arith.constant":
-                text = operation.text[len("arith.constant") :].split(" : ")[0]
-                codes[value.number] = literal(text, value.type.element)
+                codes[value.number] = literal(operation.kind, value.type.element)
                 continue
             codes[value.number] = self.name("r")
             lines.append(declaration(value.type, codes[value.number], expression(operation, operands, value)))

@@ -74,16 +74,14 @@ class _Ranges:
         name, operands = operation.name, operation.operands
         match name:
             case "arith.constant":
-                numbers = re.findall(
-                    r"-?\d+", operation.text.partition(" : ")[0].replace("arith.constant", "")
-                )
+                numbers = re.findall(r"-?\d+", operation.head)
                 return str(max((abs(int(each)) for each in numbers), default=1))
             case "tt.make_range":
                 return str(int(operation.attribute("end")) - 1)
             case "tt.get_program_id":
-                return f"({_GRID[operation.head.strip()]} - 1)"
+                return f"({_GRID[operation.kind]} - 1)"
             case "tt.get_num_programs":
-                return _GRID[operation.head.strip()]
+                return _GRID[operation.kind]
             case "arith.addi" | "arith.subi":
                 return _folded(self.of(operands[0]), "+", self.of(operands[1]))
             case "arith.muli":
@@ -106,7 +104,7 @@ class _Ranges:
         low, high, _, *first = loop.operands
         if place == 0:
             return _chosen("max", self.of(low), self.of(high))
-        after = loop.regions[0].operations[-1].operands[place - 1].operation
+        after = loop.regions[0].yielded[place - 1].operation
         if after is None or after.name != "arith.addi" or after.operands[0] is not value:
             return _widest(value)
         steps = _folded(self.of(low), "+", self.of(high))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -130,6 +131,19 @@ class Operation:
         at = _type_at(rest)
         return rest if at is None else rest[:at]
 
+    @property
+    def kind(self) -> str:
+        """The first word after the name: a predicate, an update, an axis, a number."""
+        return self.head.partition(",")[0].strip()
+
+    def jumps(self) -> Iterator[tuple[Operation, list[Value]]]:
+        """The labels that a branch goes to, and the values that it brings."""
+        at = int(len(self.targets) > 1)  # a condition comes first
+        for name, count in self.targets:
+            labels = (each for each in self.block.operations if each.name == "label" and each.text == name)
+            yield next(labels), self.operands[at : at + count]
+            at += count
+
     def attribute(self, name: str) -> str:
         """The value of ``name = value``; "" without it."""
         found = re.search(rf"\b{name} = ([^,}}>]+)", self.text)
@@ -161,6 +175,12 @@ class Block:
     parameters: list[Value] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     names: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def yielded(self) -> list[Value]:
+        """What the block of a loop or a branch hands on, the condition of a loop included."""
+        last = self.operations[-1:]
+        return last[0].operands if last and last[0].name in ("scf.yield", "scf.condition") else []
 
     def find(self, name: str) -> Value:
         """The value of a name that is visible here."""

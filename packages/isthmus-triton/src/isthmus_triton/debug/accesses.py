@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus_triton.analysis import ADDRESSES, walk
-from isthmus_triton.ttir import Block, Function, Operation, Type, Value
+from isthmus_triton.ttir import Function, Operation, Type, Value
 
 # c/debug.h states the same numbers.
 READ, WRITE, ATOMIC, ACQUIRE, RELEASE, COMPARED, FLOAT = 1, 2, 4, 8, 16, 64, 128
@@ -118,7 +117,7 @@ def _kind(operation: Operation) -> int:
         case "tt.store":
             return WRITE
         case "tt.atomic_rmw":
-            is_exchange = operation.head.split(",")[0].strip() == "exch"
+            is_exchange = operation.kind == "exch"
             reads = READ if operation.result.users or not is_exchange else 0
             return reads | WRITE | ATOMIC | _order(operation.head)
         case "tt.atomic_cas":
@@ -134,37 +133,24 @@ def _origins(operations: list[Operation], parts: list[Function]) -> dict[int, li
         for value, origin in zip(values, origins, strict=False):
             found.setdefault(id(value), []).append(origin)
 
-    def last(block: Block) -> list[Value]:
-        ends = block.operations[-1:]
-        return ends[0].operands if ends and ends[0].name in ("scf.yield", "scf.condition") else []
-
     for operation in operations:
         if operation.name == "tt.call":
             callees = (each.body for each in parts if f"@{each.name}(" in operation.text.replace('"', ""))
             add(next(callees).parameters, operation.operands)
         elif operation.name == "scf.for":
             carried = operation.regions[0].parameters[1:]
-            for values in (operation.operands[3:], last(operation.regions[0])):
+            for values in (operation.operands[3:], operation.regions[0].yielded):
                 add(carried, values)
                 add(operation.results, values)
         elif operation.name == "scf.while":
             before, after = operation.regions
             add(before.parameters, operation.operands)
-            add(before.parameters, last(after))
-            add(after.parameters, last(before)[1:])
-            add(operation.results, last(before)[1:])
+            add(before.parameters, after.yielded)
+            add(after.parameters, before.yielded[1:])
+            add(operation.results, before.yielded[1:])
         elif operation.name == "scf.if":
             for region in operation.regions:
-                add(operation.results, last(region))
-        for label, values in _jumps(operation):
+                add(operation.results, region.yielded)
+        for label, values in operation.jumps():
             add(label.results, values)
     return found
-
-
-def _jumps(operation: Operation) -> Iterator[tuple[Operation, list[Value]]]:
-    """The labels that a branch goes to, and the values that it brings."""
-    at = int(len(operation.targets) > 1)  # a condition comes first
-    for name, count in operation.targets:
-        labels = (each for each in operation.block.operations if each.name == "label" and each.text == name)
-        yield next(labels), operation.operands[at : at + count]
-        at += count

@@ -38,7 +38,7 @@ class Checks:
         """The pointer of an atomic operation, from the codes of its operands."""
         number = self._number(operation)
         kind, element = self._accesses.list[number].kind, operation.operands[1].type.element
-        is_exchange = operation.head.split(",")[0].strip() == "exch"
+        is_exchange = operation.kind == "exch"
         if element in ("f16", "bf16") or not (is_exchange or operation.name == "tt.atomic_cas"):
             code = f"CHECKED_ATOMIC({codes[0]}, {kind}, {number})"
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -29,10 +28,7 @@ class RawFault(ctypes.Structure):
 def library() -> ctypes.CDLL:
     """Compile and load it; kernels find its functions by name."""
     binary = build.library((Path(__file__).parent.parent / "c" / "debug.c").read_text(), fuses=False)
-    with tempfile.NamedTemporaryFile(suffix=".so") as file:
-        file.write(binary)
-        file.flush()
-        found = ctypes.CDLL(file.name, mode=ctypes.RTLD_GLOBAL)
+    found = build.load(binary, ctypes.RTLD_GLOBAL)
     found.debug_faults.restype = ctypes.POINTER(RawFault)
     found.debug_writer.restype, found.debug_writer.argtypes = ctypes.c_int64, [ctypes.c_uint64]
     found.debug_fill.restype, found.debug_fill.argtypes = None, [ctypes.c_uint64, ctypes.c_uint64]
