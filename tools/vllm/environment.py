@@ -31,7 +31,8 @@ _BUILD = [
 # Proposes tokens of n-grams in speculative decoding; vLLM's requirements name it for its CPU and CUDA builds only.
 _EXTRA = ["numba==0.65.0"]
 _FROM_SOURCE = ("--no-build-isolation", "--no-deps", "--no-binary", "vllm")
-_PACKAGES = ["isthmus-common", "isthmus", "isthmus-triton", "isthmus-ascend", "isthmus-vllm"]
+# The build of the later ones imports the first ones.
+_PACKAGES = [["isthmus-common", "isthmus"], ["isthmus-triton", "isthmus-ascend", "isthmus-vllm"]]
 _TESTS = [
     "expecttest",
     "peft",
@@ -63,12 +64,13 @@ def make(version: str) -> Path:
     print(f"make: building vllm {version} without compiled kernels", flush=True)
     _pip(python, *_FROM_SOURCE, f"vllm=={version}", **_plain(version))
     print("make: installing what vllm and the packages of this checkout require", flush=True)
-    projects = [ROOT / "packages" / name for name in _PACKAGES]
-    ours = requirements([project / "pyproject.toml" for project in projects], [])
+    projects = [ROOT / "packages" / name / "pyproject.toml" for names in _PACKAGES for name in names]
+    ours = requirements(projects, [])
     _pip(python, *_requirements(python), *filterfalse(_is_torch, ours), *_EXTRA, *_TESTS)
     print("make: installing the packages of this checkout", flush=True)
-    editable = [each for project in projects for each in ("--editable", str(project))]
-    _pip(python, "--no-build-isolation", "--no-deps", *editable, ISTHMUS_BUILD="none")
+    for names in _PACKAGES:
+        editable = [each for name in names for each in ("--editable", str(ROOT / "packages" / name))]
+        _pip(python, "--no-build-isolation", "--no-deps", *editable, ISTHMUS_BUILD="none")
     (home / "complete").touch()
     return python
 
