@@ -171,6 +171,10 @@ class ChipPlatform(Platform):
         return True
 
     @classmethod
+    def check_runner_kv_caches_multi_layer(cls) -> None:
+        """Accept layers of equal index, which draft models have: the runner keeps their caches by name."""
+
+    @classmethod
     def is_pin_memory_available(cls) -> bool:
         return True
 
