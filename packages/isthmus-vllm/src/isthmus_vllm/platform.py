@@ -190,7 +190,11 @@ class ChipPlatform(Platform):
         wide = get_current_vllm_config().model_config.dtype == torch.float32
         if wide and not versions.applies_float32_adapters():
             raise ValueError("isthmus: LoRA in float32 needs vLLM 0.33; use --dtype bfloat16")
-        return f"vllm.lora.punica_wrapper.{'punica_cpu.PunicaWrapperCPU' if wide else 'punica_gpu.PunicaWrapperGPU'}"
+        return (
+            "isthmus_vllm.adapters.AdapterProducts"
+            if wide
+            else "vllm.lora.punica_wrapper.punica_gpu.PunicaWrapperGPU"
+        )
 
     @classmethod
     def opaque_attention_op(cls) -> bool:
