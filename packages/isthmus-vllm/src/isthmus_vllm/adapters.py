@@ -9,17 +9,12 @@ from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
 
 class AdapterProducts(PunicaWrapperCPU):
-    """PyTorch's operators, with an adapter for each token: no lengths of runs are read, so that graphs capture them."""
+    """PyTorch's operators, an adapter for each token: no lengths of runs are read, so that graphs capture them."""
 
     _rows: torch.Tensor | None = None
 
     def update_metadata(
-        self,
-        mapping: Any,
-        lora_index_to_id: list[int | None],
-        max_loras: int,
-        vocab_size: int,
-        **kwargs: Any,
+        self, mapping: Any, lora_index_to_id: list[int | None], max_loras: int, vocab_size: int, **kwargs: Any
     ) -> None:
         self._update_base_metadata(mapping, lora_index_to_id, max_loras, vocab_size)
 
