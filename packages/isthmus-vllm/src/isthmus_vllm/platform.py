@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Fastest on a chip whose kernels start as quickly as a function call; 1 chooses the second runner.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 # Seconds for an engine to end after SIGTERM; where it is not set, a server kills its engine without waiting.
-os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "5")
+os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "15")
 # vLLM moves the offsets of generators, which only philox has.
 os.environ.setdefault("ISTHMUS_HOST_RNG", "philox")
 register_backend(AttentionBackendEnum.CUSTOM, "isthmus_vllm.attention.ChipAttentionBackend")
