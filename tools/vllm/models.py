@@ -141,6 +141,46 @@ def make_vision(folder: Path) -> Path:
     return folder
 
 
+def make_quantized(model: Path, folder: Path) -> tuple[Path, Path]:
+    """Make two models of one: weights of linear layers in 8 bits with a scale for each output, and their values.
+
+    The first is in the format that LLM Compressor writes (``FP8_DYNAMIC``).
+    """
+    import json
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    quantized, values = folder / "quantized", folder / "values"
+    for each in (quantized, values):
+        shutil.copytree(model, each)
+    weights = load_file(model / "model.safetensors")
+    for name in [each for each in weights if each.endswith("proj.weight")]:
+        scale = weights[name].abs().amax(1, keepdim=True) / 448
+        small = (weights[name] / scale).to(torch.float8_e4m3fn)
+        weights[name] = small.float() * scale
+        weights[name + "_scale"], weights["small " + name] = scale, small
+    extra = {name for name in weights if name.endswith("_scale") or name.startswith("small ")}
+    save_file({name: weights[name] for name in weights if name not in extra}, values / "model.safetensors")
+    stored = {
+        name: weights.get(f"small {name}", weights[name]) for name in weights if not name.startswith("small ")
+    }
+    save_file(stored, quantized / "model.safetensors")
+    eight = {"num_bits": 8, "type": "float", "symmetric": True}
+    group = {
+        "targets": ["Linear"], "weights": eight | {"strategy": "channel", "dynamic": False},
+        "input_activations": eight | {"strategy": "token", "dynamic": True},
+    }  # fmt: skip
+    configuration = json.loads((model / "config.json").read_text())
+    configuration["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": group},
+        "ignore": ["lm_head"], "quantization_status": "compressed",
+    }  # fmt: skip
+    (quantized / "config.json").write_text(json.dumps(configuration))
+    return quantized, values
+
+
 def make_adapter(model: Path, folder: Path, seed: int) -> Path:
     """Make a random LoRA adapter of rank 8 on every linear layer of a model, and return its folder."""
     import torch
