@@ -11,7 +11,7 @@ from vllm.platforms import PlatformEnum
 
 
 class ChipFP8LinearKernel(FP8ScaledMMLinearKernel):
-    """Products with weights of one byte; activations keep their dtype, which loses less than vLLM's own kernels do."""
+    """Products with weights of one byte; activations keep their dtype, which loses less than quantizing them."""
 
     @classmethod
     def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
