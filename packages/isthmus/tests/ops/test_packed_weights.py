@@ -12,7 +12,9 @@ from isthmus.ops.packed_weights import PackedLinear, why_not_packed
 
 pytestmark = pytest.mark.host("weights are packed where the CPU addresses the device's memory")
 # bfloat16 where the processor's library multiplies it.
-DTYPES = [each for each in (torch.float32, torch.bfloat16) if not why_not_packed(torch.ones(1, 1, dtype=each))]
+DTYPES = [
+    each for each in (torch.float32, torch.bfloat16) if not why_not_packed(torch.ones(1, 1, dtype=each))
+]
 LIMIT = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1.6e-2, 1e-2)}
 
 

@@ -42,7 +42,14 @@ from isthmus.ops.linear_cross_entropy import LinearCrossEntropyLoss, linear_cros
 from isthmus.ops.moe import grouped_matmul, permute, permute_by_experts, unpermute
 from isthmus.ops.norm import RMSNorm, add_rms_norm, rms_norm
 from isthmus.ops.optimizer import AdamW, adamw_
-from isthmus.ops.packed_weights import PackedWeight, pack_linear, pack_weights, packed_linear, rows_to_pack, unpack_weights
+from isthmus.ops.packed_weights import (
+    PackedWeight,
+    pack_linear,
+    pack_weights,
+    packed_linear,
+    rows_to_pack,
+    unpack_weights,
+)
 from isthmus.ops.padding import index_first_axis, index_put_first_axis, pad_input, unpad_input
 from isthmus.ops.paged_attention import cache_write, paged_attention
 from isthmus.ops.patching import patch
