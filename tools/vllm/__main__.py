@@ -17,7 +17,7 @@ from pathlib import Path
 from tools.ascend.vendor import runner
 from tools.repository import ROOT
 from tools.vllm import hub
-from tools.vllm.environment import folder, source
+from tools.vllm.environment import folder, prepare_tests, source
 from tools.vllm.page import page
 
 PAGE = ROOT / "docs/results/serving.md"
@@ -73,6 +73,7 @@ def _suite(version: str) -> runner.Suite:
 def main() -> int:
     """Run what is asked for and write the page."""
     asked = _options()
+    prepare_tests(asked.version)
     report = ROOT / f"build/vllm-own-{asked.version}.xml"
     passed = report.exists() if asked.report else _own(report)
     rows = runner.run(_suite(asked.version), asked)

@@ -42,6 +42,7 @@ _TESTS = [
     "pytest-timeout>=2.4",
     "scipy",
     "tblib",
+    "trl",
 ]
 
 
@@ -66,7 +67,7 @@ def make(version: str) -> Path:
     print("make: installing what vllm and the packages of this checkout require", flush=True)
     projects = [ROOT / "packages" / name / "pyproject.toml" for names in _PACKAGES for name in names]
     ours = requirements(projects, [])
-    _pip(python, *_requirements(python), *filterfalse(_is_torch, ours), *_EXTRA, *_TESTS)
+    _pip(python, *_requirements(python), *filterfalse(_is_torch, ours), *_EXTRA)
     print("make: installing the packages of this checkout", flush=True)
     for names in _PACKAGES:
         editable = [each for name in names for each in ("--editable", str(ROOT / "packages" / name))]
@@ -76,7 +77,7 @@ def make(version: str) -> Path:
 
 
 def source(version: str) -> Path:
-    """The tests of vLLM, from its source distribution, and what lies beside them."""
+    """The folder of vLLM's source distribution, of which it has the tests."""
     home = folder(version)
     unpacked = home / "source" / f"vllm-{version}"
     if not unpacked.exists():
@@ -88,6 +89,15 @@ def source(version: str) -> Path:
             found = [each for each in opened.getmembers() if f"vllm-{version}/tests/" in each.name]
             opened.extractall(home / "source", found, filter="data")
     return unpacked
+
+
+def prepare_tests(version: str) -> None:
+    """Install what the tests of the plugin and of vLLM require."""
+    home = folder(version)
+    if not (home / "complete-tests").exists():
+        print("make: installing what the tests require", flush=True)
+        _pip(home / "bin" / "python", *_TESTS)
+        (home / "complete-tests").touch()
 
 
 def _plain(version: str) -> dict[str, str]:

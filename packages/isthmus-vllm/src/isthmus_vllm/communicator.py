@@ -14,10 +14,11 @@ class ChipCommunicator(XpuCommunicator):
         self, input_: torch.Tensor | list[torch.Tensor], dim: int = 0, sizes: list[int] | None = None
     ) -> torch.Tensor | list[torch.Tensor]:
         """Rows of all ranks, of which each may have another number; XPUs take one tensor for all of them."""
-        if isinstance(input_, list):
-            return [self.all_gatherv(each, dim, sizes) for each in input_]
-        parts = [
-            input_.new_empty(size, *input_.shape[1:]) for size in sizes or [len(input_)] * self.world_size
-        ]
-        dist.all_gather(parts, input_.contiguous(), group=self.device_group)
+        if isinstance(input_, torch.Tensor):
+            return self._gather_rows(input_, sizes)
+        return [self._gather_rows(each, sizes) for each in input_]
+
+    def _gather_rows(self, rows: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:
+        parts = [rows.new_empty(size, *rows.shape[1:]) for size in sizes or [len(rows)] * self.world_size]
+        dist.all_gather(parts, rows.contiguous(), group=self.device_group)
         return torch.cat(parts)

@@ -22,7 +22,9 @@ os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "15")
 # vLLM moves the offsets of generators, which only philox has.
 os.environ.setdefault("ISTHMUS_HOST_RNG", "philox")
-register_backend(AttentionBackendEnum.CUSTOM, "isthmus_vllm.attention.ChipAttentionBackend")
+# The names that users and vLLM's own code ask for mean the chip's attention too.
+for _each in (AttentionBackendEnum.CUSTOM, AttentionBackendEnum.FLASH_ATTN, AttentionBackendEnum.TRITON_ATTN):
+    register_backend(_each, "isthmus_vllm.attention.ChipAttentionBackend")
 
 
 class ChipPlatform(Platform):
@@ -37,7 +39,8 @@ class ChipPlatform(Platform):
 
     @classmethod
     def import_kernels(cls) -> None:
-        """Import nothing: no compiled kernels of vLLM's are needed."""
+        """Define the operators of vLLM's compiled library that it calls on every device."""
+        from isthmus_vllm import compiled  # noqa: F401
 
     @classmethod
     def import_ir_kernels(cls) -> None:
