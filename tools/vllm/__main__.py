@@ -11,14 +11,13 @@ import argparse
 import os
 import subprocess
 import sys
-import tarfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from tools.ascend.vendor import runner
 from tools.repository import ROOT
 from tools.vllm import hub
-from tools.vllm.environment import folder
+from tools.vllm.environment import folder, prepare_tests, source
 from tools.vllm.page import page
 
 PAGE = ROOT / "docs/results/serving.md"
@@ -56,12 +55,7 @@ def _own(report: Path) -> bool:
 
 def _suite(version: str) -> runner.Suite:
     home = folder(version)
-    source = home / "source"
-    if not source.exists():
-        with tarfile.open(home / f"vllm-{version}.tar.gz") as archive:
-            found = [each for each in archive.getmembers() if f"vllm-{version}/tests/" in each.name]
-            archive.extractall(source, found, filter="data")
-    tests = source / f"vllm-{version}/tests"
+    tests = source(version) / "tests"
     return runner.Suite(
         sources=tests / "v1",
         folder=lambda file: tests.parent,
@@ -79,6 +73,7 @@ def _suite(version: str) -> runner.Suite:
 def main() -> int:
     """Run what is asked for and write the page."""
     asked = _options()
+    prepare_tests(asked.version)
     report = ROOT / f"build/vllm-own-{asked.version}.xml"
     passed = report.exists() if asked.report else _own(report)
     rows = runner.run(_suite(asked.version), asked)

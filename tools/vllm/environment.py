@@ -2,7 +2,8 @@
 
     python -m tools.vllm.environment 0.33.0
 
-It lies in ``build/vllm-VERSION``, with vLLM's source; the packages of this checkout are installed in place.
+It lies in ``build/vllm-VERSION``; the packages of this checkout are installed in place. vLLM's own tests are
+fetched when they are asked for.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
+from itertools import filterfalse
 from pathlib import Path
 
 from tools.repository import ROOT
+from tools.requirements import requirements
 
 # Build requirements of vLLM, except PyTorch.
 _BUILD = [
@@ -26,7 +30,9 @@ _BUILD = [
 ]
 # Proposes tokens of n-grams in speculative decoding; vLLM's requirements name it for its CPU and CUDA builds only.
 _EXTRA = ["numba==0.65.0"]
-_PACKAGES = ["isthmus-common", "isthmus", "isthmus-triton", "isthmus-ascend", "isthmus-vllm"]
+_FROM_SOURCE = ("--no-build-isolation", "--no-deps", "--no-binary", "vllm")
+# The build of the later ones imports the first ones.
+_PACKAGES = [["isthmus-common", "isthmus"], ["isthmus-triton", "isthmus-ascend", "isthmus-vllm"]]
 _TESTS = [
     "expecttest",
     "peft",
@@ -36,6 +42,7 @@ _TESTS = [
     "pytest-timeout>=2.4",
     "scipy",
     "tblib",
+    "trl",
 ]
 
 
@@ -56,27 +63,45 @@ def make(version: str) -> Path:
     print("make: installing torch", flush=True)
     _pip(python, *_BUILD, *_pinned("torch", "triton"))
     print(f"make: building vllm {version} without compiled kernels", flush=True)
-    plain = {"VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": version}
-    source = home / f"vllm-{version}.tar.gz"
-    if not source.exists():
-        options = ("--no-build-isolation", "--no-deps", "--no-binary", "vllm", "--dest", str(home))
-        _pip(python, *options, f"vllm=={version}", verb="download", **plain)
-    _pip(python, "--no-build-isolation", "--no-deps", str(source), **plain)
-    print("make: installing what vllm requires", flush=True)
-    _pip(python, *_requirements(python), *_EXTRA, *_TESTS)
+    _pip(python, *_FROM_SOURCE, f"vllm=={version}", **_plain(version))
+    print("make: installing what vllm and the packages of this checkout require", flush=True)
+    projects = [ROOT / "packages" / name / "pyproject.toml" for names in _PACKAGES for name in names]
+    ours = requirements(projects, [])
+    _pip(python, *_requirements(python), *filterfalse(_is_torch, ours), *_EXTRA)
     print("make: installing the packages of this checkout", flush=True)
-    for name in _PACKAGES:
-        _pip(python, *_requirements_of(name))
-        _pip(
-            python,
-            "--no-build-isolation",
-            "--no-deps",
-            "--editable",
-            str(ROOT / "packages" / name),
-            ISTHMUS_BUILD="none",
-        )
+    for names in _PACKAGES:
+        editable = [each for name in names for each in ("--editable", str(ROOT / "packages" / name))]
+        _pip(python, "--no-build-isolation", "--no-deps", *editable, ISTHMUS_BUILD="none")
     (home / "complete").touch()
     return python
+
+
+def source(version: str) -> Path:
+    """The folder of vLLM's source distribution, of which it has the tests."""
+    home = folder(version)
+    unpacked = home / "source" / f"vllm-{version}"
+    if not unpacked.exists():
+        archive = home / f"vllm-{version}.tar.gz"
+        if not archive.exists():
+            what = ("--dest", str(home), f"vllm=={version}")
+            _pip(home / "bin" / "python", *_FROM_SOURCE, *what, verb="download", **_plain(version))
+        with tarfile.open(archive) as opened:
+            found = [each for each in opened.getmembers() if f"vllm-{version}/tests/" in each.name]
+            opened.extractall(home / "source", found, filter="data")
+    return unpacked
+
+
+def prepare_tests(version: str) -> None:
+    """Install what the tests of the plugin and of vLLM require."""
+    home = folder(version)
+    if not (home / "complete-tests").exists():
+        print("make: installing what the tests require", flush=True)
+        _pip(home / "bin" / "python", *_TESTS)
+        (home / "complete-tests").touch()
+
+
+def _plain(version: str) -> dict[str, str]:
+    return {"VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": version}
 
 
 def _pinned(*names: str) -> list[str]:
@@ -94,15 +119,6 @@ def _requirements(python: Path) -> list[str]:
 def _is_torch(requirement: str) -> bool:
     name = re.match(r"[\w.-]+", requirement)
     return name is not None and name[0].lower() in ("torch", "torchvision", "torchaudio", "triton")
-
-
-def _requirements_of(package: str) -> list[str]:
-    import tomllib
-
-    project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text("utf-8"))["project"]
-    return [
-        each for each in project["dependencies"] if not each.startswith(("isthmus", "torch", "triton"))
-    ] or ["packaging"]
 
 
 def _pip(python: Path, *arguments: str, verb: str = "install", **environment: str) -> None:

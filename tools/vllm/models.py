@@ -114,34 +114,71 @@ def make_pooling(folder: Path, kind: str, **arguments: Any) -> Path:
 
 
 def make_vision(folder: Path) -> Path:
-    """Make a LLaVA model for images of 32 x 32, and return its folder."""
+    """Make an Idefics3 model, of which SmolVLM is one, for images of 32 x 32, and return its folder."""
     import torch
     import transformers
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
-    side, patch = 32, 8
+    side, patch, scale = 32, 8, 2
     tokens = tokenizer()
-    tokens.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    image, *others = "<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>"
+    tokens.add_special_tokens({"additional_special_tokens": [image, *others]})
     size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
-    vision = transformers.CLIPVisionConfig(**size, image_size=side, patch_size=patch, projection_dim=64)
-    text = transformers.LlamaConfig(**_COMMON | {"vocab_size": len(tokens) + 8})
-    image = tokens.convert_tokens_to_ids("<image>")
+    configuration = transformers.Idefics3Config(
+        vision_config=size | {"image_size": side, "patch_size": patch},
+        text_config=transformers.LlamaConfig(**_COMMON | {"vocab_size": len(tokens) + 8}),
+        image_token_id=tokens.convert_tokens_to_ids(image), scale_factor=scale, tie_word_embeddings=False,
+    )  # fmt: skip
     torch.manual_seed(1)
-    configuration = transformers.LlavaConfig(
-        vision_config=vision, text_config=text, image_token_index=image, tie_word_embeddings=False
-    )
-    model = transformers.LlavaForConditionalGeneration(configuration).float()
+    model = transformers.Idefics3ForConditionalGeneration(configuration).float()
     model.generation_config = transformers.GenerationConfig(eos_token_id=2, bos_token_id=1)
     model.save_pretrained(folder)
-    pixels = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
-    transformers.LlavaProcessor(
-        pixels,
-        tokens,
-        patch_size=patch,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-    ).save_pretrained(folder)
+    pixels = Idefics3ImageProcessorPil(
+        size={"longest_edge": side}, max_image_size={"longest_edge": side}, do_image_splitting=False
+    )
+    length = (side // patch // scale) ** 2
+    transformers.Idefics3Processor(pixels, tokens, image_seq_len=length).save_pretrained(folder)
     return folder
+
+
+def make_quantized(model: Path, folder: Path) -> tuple[Path, Path]:
+    """Make two models of one: weights of linear layers in 8 bits with a scale for each output, and their values.
+
+    The first is in the format that LLM Compressor writes (``FP8_DYNAMIC``).
+    """
+    import json
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    quantized, values = folder / "quantized", folder / "values"
+    for each in (quantized, values):
+        shutil.copytree(model, each)
+    weights = load_file(model / "model.safetensors")
+    for name in [each for each in weights if each.endswith("proj.weight")]:
+        scale = weights[name].abs().amax(1, keepdim=True) / 448
+        small = (weights[name] / scale).to(torch.float8_e4m3fn)
+        weights[name] = small.float() * scale
+        weights[name + "_scale"], weights["small " + name] = scale, small
+    extra = {name for name in weights if name.endswith("_scale") or name.startswith("small ")}
+    save_file({name: weights[name] for name in weights if name not in extra}, values / "model.safetensors")
+    stored = {
+        name: weights.get(f"small {name}", weights[name]) for name in weights if not name.startswith("small ")
+    }
+    save_file(stored, quantized / "model.safetensors")
+    eight = {"num_bits": 8, "type": "float", "symmetric": True}
+    group = {
+        "targets": ["Linear"], "weights": eight | {"strategy": "channel", "dynamic": False},
+        "input_activations": eight | {"strategy": "token", "dynamic": True},
+    }  # fmt: skip
+    configuration = json.loads((model / "config.json").read_text())
+    configuration["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": group},
+        "ignore": ["lm_head"], "quantization_status": "compressed",
+    }  # fmt: skip
+    (quantized / "config.json").write_text(json.dumps(configuration))
+    return quantized, values
 
 
 def make_adapter(model: Path, folder: Path, seed: int) -> Path:

@@ -67,7 +67,7 @@ async def main(model: str, options: dict[str, Any], kill: bool) -> None:
                 )
             )
     finally:
-        engine.shutdown()
+        engine.shutdown(timeout=60)
 
 
 if __name__ == "__main__":

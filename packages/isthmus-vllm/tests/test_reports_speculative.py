@@ -82,6 +82,15 @@ GROUPS: dict[str, tuple[dict[str, Any], list[Report]]] = {
     "one": ({"speculative_config": NGRAM | {"num_speculative_tokens": 1}}, ONE),
 }
 
+# Wrong in vLLM's own code, whatever the device: group, number and runner, and where.
+OPEN = {
+    (
+        "draft",
+        "vllm#32163",
+        "0",
+    ): "with asynchronous scheduling, MinTokensLogitsProcessor counts drafts as tokens"
+}
+
 
 @pytest.mark.parametrize(
     ("group", "report"), [(group, each) for group in GROUPS for each in GROUPS[group][1]], ids=str
@@ -94,7 +103,10 @@ def test_report(
     engine: Callable[..., Any],
     models: Path,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if reason := OPEN.get((group, report.number, runner)):
+        request.applymarker(pytest.mark.xfail(reason=f"vLLM: {reason}", strict=True))
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", runner)
     assert (
         discrepancies(engine("llama", **resolve_draft(GROUPS[group][0], models)), models / "llama", report)
@@ -121,7 +133,7 @@ def joint_probabilities(
 
 
 SAME = DRAFT | {"model": "llama"}
-FLAT = {"temperature": 8.0}
+FLAT = {"temperature": 2.0}
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_aborted_streams_change_no_other_and_leak_no_block(server: Server, secon
 
 def test_sigterm_ends_it_cleanly(server: Server) -> None:
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(10) == 0
+    assert server.process.wait(20) == 0
     log = server.log.read_text()
     assert "force killing" not in log
     assert "exited unexpectedly" not in log

@@ -7,25 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from tools.vllm.models import make_vision
 
-pytest.importorskip("torchvision", reason="vLLM's LLaVA imports torchvision", exc_type=ImportError)
 TOKENS = 24
 TEXTS = ["<image>the quick brown fox", "lazy dog <image> a", "import <image>"]
 
 
 def test_tokens_after_images(engine: Callable[..., Any], tmp_path: Path) -> None:
     from PIL import Image
-    from transformers import AutoProcessor, LlavaForConditionalGeneration
+    from transformers import AutoProcessor, Idefics3ForConditionalGeneration
     from vllm import SamplingParams
 
-    folder = make_vision(tmp_path / "llava")
+    folder = make_vision(tmp_path / "idefics3")
     source = np.random.default_rng(0)
     images = [Image.fromarray(source.integers(0, 256, (40, 56, 3), dtype=np.uint8)) for _ in TEXTS]
-    model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    model = Idefics3ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     processor = AutoProcessor.from_pretrained(folder)
     wanted = []
     for text, image in zip(TEXTS, images, strict=True):

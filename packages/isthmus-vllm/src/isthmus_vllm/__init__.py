@@ -20,7 +20,7 @@ def operators() -> None:
     from vllm.platforms import current_platform
 
     if type(current_platform).__module__ == "isthmus_vllm.platform":
-        from isthmus_vllm import experts, layers, packed  # noqa: F401
+        from isthmus_vllm import experts, layers, packed, quantized  # noqa: F401
 
 
 def reason_against() -> str:

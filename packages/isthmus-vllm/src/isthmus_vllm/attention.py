@@ -26,7 +26,7 @@ class ChipAttentionBackend(AttentionBackend):
 
     forward_includes_kv_cache_update = False
     supported_dtypes: ClassVar[list[torch.dtype]] = [torch.float32, torch.bfloat16, torch.float16]
-    supported_kv_cache_dtypes: ClassVar[list[Any]] = ["auto", "float16", "bfloat16"]
+    supported_kv_cache_dtypes: ClassVar[list[Any]] = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3"]
 
     @staticmethod
     def get_name() -> str:
@@ -148,6 +148,7 @@ class ChipAttention(AttentionImpl[ChipMetadata]):
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_kv_heads or num_heads
         self.kv_cache_dtype, self.kv_sharing_target_layer_name = kv_cache_dtype, kv_sharing_target_layer_name
+        self.is_quantized = kv_cache_dtype.startswith("fp8")
         self.alibi_slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, dtype=torch.float32)
         self.softcap = logits_soft_cap or 0.0
         self.sinks = sinks
@@ -164,12 +165,15 @@ class ChipAttention(AttentionImpl[ChipMetadata]):
         slot_mapping: torch.Tensor,
     ) -> None:
         if self.has_cache:
-            ops.cache_write(key, value, *self._split(kv_cache), slot_mapping)
+            ops.cache_write(key, value, *self._split(kv_cache), slot_mapping, **self._scales(layer))
 
     def _split(self, kv_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Views of the keys and the values, [blocks, block size, heads, features]."""
-        rows = kv_cache.transpose(1, 2)
+        rows = (kv_cache.view(torch.float8_e4m3fn) if self.is_quantized else kv_cache).transpose(1, 2)
         return rows[..., : self.head_size], rows[..., self.head_size :]
+
+    def _scales(self, layer: Any) -> dict[str, torch.Tensor]:
+        return {"key_scale": layer._k_scale, "value_scale": layer._v_scale} if self.is_quantized else {}
 
     def forward(
         self, layer: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
@@ -192,7 +196,7 @@ class ChipAttention(AttentionImpl[ChipMetadata]):
         return ops.paged_attention(
             query, *self._split(kv_cache), meta.block_table, meta.starts, meta.lengths, meta.longest_query,
             meta.longest_key, scale=self.scale, causal=meta.causal, window=self.window, softcap=self.softcap,
-            alibi_slopes=slopes, sinks=self.sinks, out=output,
+            alibi_slopes=slopes, sinks=self.sinks, out=output, **self._scales(layer),
         )  # fmt: skip
 
     def _slopes(self, device: torch.device) -> torch.Tensor | None:

@@ -15,7 +15,6 @@ _NAMES = (
     "is_current_stream_capturing", "synchronize", "OutOfMemoryError",
 )  # fmt: skip
 _scope = Scope("vllm")
-_library = torch.library.Library("_C", "FRAGMENT")
 
 
 def install() -> None:
@@ -42,9 +41,6 @@ def install() -> None:
         "vllm.model_executor.determinism.batch_invariant.init_batch_invariance", lambda _: lambda: None,
         "replaces operators by Triton kernels for CUDA; the chip has a mode of its own",
     )  # fmt: skip
-    if not hasattr(torch.ops._C, "weak_ref_tensor"):
-        _library.define("weak_ref_tensor(Tensor input) -> Tensor")
-    _library.impl("weak_ref_tensor", weak_ref_tensor, "PrivateUse1")
 
 
 @contextmanager
@@ -59,11 +55,3 @@ def _stream(stream: Any) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_stream(before)
-
-
-def weak_ref_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same elements that does not keep their memory, which belongs to a graph."""
-    storage = tensor.untyped_storage()
-    weak = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), tensor.device, storage.nbytes())
-    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    return empty.set_(weak, tensor.storage_offset(), tensor.shape, tensor.stride())

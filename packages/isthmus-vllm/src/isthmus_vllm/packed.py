@@ -32,7 +32,7 @@ class ChipLinearMethod(UnquantizedLinearMethod):
         trains = config.parallel_config.distributed_executor_backend == "external_launcher"
         self._packs = asked and not sleeps and not trains and not _is_batch_invariant()
         self._is_captured = not config.model_config.enforce_eager if config.model_config else False
-        self._rows = min(8, config.scheduler_config.max_num_seqs)
+        self._rows = sorted({1, min(8, config.scheduler_config.max_num_seqs)})
 
     def process_weights_after_loading(self, layer: Any) -> None:
         """Pack the weight of a layer.
@@ -47,12 +47,10 @@ class ChipLinearMethod(UnquantizedLinearMethod):
             )
         super().process_weights_after_loading(layer)
         layer.packed = None
-        if not self._packs:
+        rows = ops.rows_to_pack(layer.weight, self._rows) if self._packs else 0
+        if not rows:
             return
-        try:
-            layer.packed = ops.pack_linear(layer.weight, self._rows)
-        except ValueError:  # this chip, or this dtype, has no packed form
-            return
+        layer.packed = ops.pack_linear(layer.weight, rows)
         empty = torch.empty(0, dtype=layer.weight.dtype, device=layer.weight.device)
         layer.weight = torch.nn.Parameter(empty, requires_grad=False)
 

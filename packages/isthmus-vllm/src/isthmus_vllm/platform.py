@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 # Fastest on a chip whose kernels start as quickly as a function call; 1 chooses the second runner.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 # Seconds for an engine to end after SIGTERM; where it is not set, a server kills its engine without waiting.
-os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "5")
+os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "15")
 # vLLM moves the offsets of generators, which only philox has.
 os.environ.setdefault("ISTHMUS_HOST_RNG", "philox")
-register_backend(AttentionBackendEnum.CUSTOM, "isthmus_vllm.attention.ChipAttentionBackend")
+# The names that users and vLLM's own code ask for mean the chip's attention too.
+for _each in (AttentionBackendEnum.CUSTOM, AttentionBackendEnum.FLASH_ATTN, AttentionBackendEnum.TRITON_ATTN):
+    register_backend(_each, "isthmus_vllm.attention.ChipAttentionBackend")
 
 
 class ChipPlatform(Platform):
@@ -37,7 +39,8 @@ class ChipPlatform(Platform):
 
     @classmethod
     def import_kernels(cls) -> None:
-        """Import nothing: no compiled kernels of vLLM's are needed."""
+        """Define the operators of vLLM's compiled library that it calls on every device."""
+        from isthmus_vllm import compiled  # noqa: F401
 
     @classmethod
     def import_ir_kernels(cls) -> None:
@@ -171,6 +174,10 @@ class ChipPlatform(Platform):
         return True
 
     @classmethod
+    def check_runner_kv_caches_multi_layer(cls) -> None:
+        """Accept layers of equal index, which draft models have: the runner keeps their caches by name."""
+
+    @classmethod
     def is_pin_memory_available(cls) -> bool:
         return True
 
@@ -186,7 +193,11 @@ class ChipPlatform(Platform):
         wide = get_current_vllm_config().model_config.dtype == torch.float32
         if wide and not versions.applies_float32_adapters():
             raise ValueError("isthmus: LoRA in float32 needs vLLM 0.33; use --dtype bfloat16")
-        return f"vllm.lora.punica_wrapper.{'punica_cpu.PunicaWrapperCPU' if wide else 'punica_gpu.PunicaWrapperGPU'}"
+        return (
+            "isthmus_vllm.adapters.AdapterProducts"
+            if wide
+            else "vllm.lora.punica_wrapper.punica_gpu.PunicaWrapperGPU"
+        )
 
     @classmethod
     def opaque_attention_op(cls) -> bool:

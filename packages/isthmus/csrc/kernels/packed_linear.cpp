@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <string_view>
 
 namespace isthmus::kernels {
 namespace {
@@ -18,21 +19,24 @@ struct PackedWeight : torch::CustomClassHolder {
 
 using Handle = c10::intrusive_ptr<PackedWeight>;
 
-Tensor call_onednn(const char* name, torch::jit::Stack stack) {
-  c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(stack);
-  return stack.back().toTensor();
+template <class Signature>
+c10::TypedOperatorHandle<Signature> onednn(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 // weight: [out features, in features]; rows: of the inputs that the layout is chosen for.
 Handle pack_linear(const Tensor& weight, int64_t rows) {
-  return c10::make_intrusive<PackedWeight>(
-      call_onednn("mkldnn::_reorder_linear_weight", {weight.contiguous(), rows}));
+  static const auto reorder =
+      onednn<Tensor(const Tensor&, std::optional<int64_t>)>("mkldnn::_reorder_linear_weight");
+  return c10::make_intrusive<PackedWeight>(reorder.call(weight.contiguous(), rows));
 }
 
 Tensor packed_linear(const Tensor& input, const Handle& weight, const std::optional<Tensor>& bias) {
-  const c10::List<std::optional<at::Scalar>> none;
-  return call_onednn("mkldnn::_linear_pointwise",
-                     {input, weight->weight, bias, "none", none, std::optional<std::string>("")});
+  using Scalars = c10::List<std::optional<at::Scalar>>;
+  static const auto multiply =
+      onednn<Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::string_view, Scalars,
+                    std::optional<std::string_view>)>("mkldnn::_linear_pointwise");
+  return multiply.call(input, weight->weight, bias, "none", Scalars(), "");
 }
 
 // like: a tensor on the device that the result is made on.

@@ -42,7 +42,14 @@ from isthmus.ops.linear_cross_entropy import LinearCrossEntropyLoss, linear_cros
 from isthmus.ops.moe import grouped_matmul, permute, permute_by_experts, unpermute
 from isthmus.ops.norm import RMSNorm, add_rms_norm, rms_norm
 from isthmus.ops.optimizer import AdamW, adamw_
-from isthmus.ops.packed_weights import PackedWeight, pack_linear, pack_weights, packed_linear, unpack_weights
+from isthmus.ops.packed_weights import (
+    PackedWeight,
+    pack_linear,
+    pack_weights,
+    packed_linear,
+    rows_to_pack,
+    unpack_weights,
+)
 from isthmus.ops.padding import index_first_axis, index_put_first_axis, pad_input, unpad_input
 from isthmus.ops.paged_attention import cache_write, paged_attention
 from isthmus.ops.patching import patch
@@ -81,6 +88,6 @@ __all__ = [
     "grouped_matmul", "permute", "permute_by_experts", "unpermute",
     "pad_seqlen", "unpad_gen_attention_mask", "unpad_rope", "unpad_seqlen", "unpad_softmax",
     "unpad_strided_batch_matmul",
-    "PackedWeight", "pack_linear", "pack_weights", "packed_linear", "unpack_weights",
+    "PackedWeight", "pack_linear", "pack_weights", "packed_linear", "rows_to_pack", "unpack_weights",
     "index_first_axis", "index_put_first_axis", "pad_input", "unpad_input",
 ]  # fmt: skip

@@ -17,7 +17,9 @@ from isthmus.ops.registration import addressed_by_cpu, is_batch_invariant
 
 DTYPES = (torch.float32, torch.bfloat16)
 _ROUNDS = 5
-_GAIN = 0.97  # a layer is packed if it takes at most this share of the time
+_GAIN = 0.97  # a weight is packed if its products take at most this share of the time
+_ALWAYS = 16 << 20  # bytes of a weight that no cache holds: it is always faster packed
+_chosen: dict[tuple[Any, ...], int] = {}
 
 
 class PackedWeight(NamedTuple):
@@ -171,17 +173,14 @@ def pack_weights(module: nn.Module, rows: Sequence[int] = (1, 8), measure: bool 
     for part in module.modules():
         for parameter in part.parameters(recurse=False):
             holders[id(parameter)] = holders.get(id(parameter), 0) + 1
-    chosen: dict[tuple[Any, ...], int] = {}  # of each kind of layer, the rows of its layout; 0: not packed
     count = 0
     for parent in list(module.modules()):
         for name, layer in list(parent.named_children()):
             if type(layer) is not nn.Linear or holders[id(layer.weight)] > 1 or why_not_packed(layer.weight):
                 continue
-            kind = (tuple(layer.weight.shape), layer.weight.dtype, layer.bias is not None)
-            if kind not in chosen:
-                chosen[kind] = _fastest_rows(layer, rows) if measure else max(rows)
-            if chosen[kind]:
-                setattr(parent, name, PackedLinear(layer, pack_linear(layer.weight, chosen[kind])))
+            layout = rows_to_pack(layer.weight, rows) if measure else max(rows)
+            if layout:
+                setattr(parent, name, PackedLinear(layer, pack_linear(layer.weight, layout)))
                 count += 1
             del layer
     return count
@@ -199,26 +198,35 @@ def unpack_weights(module: nn.Module) -> int:
 
 
 @torch.no_grad()
-def _fastest_rows(layer: nn.Linear, rows: Sequence[int]) -> int:
-    """Return the rows of the layout that is fastest over all ``rows``, or 0 if the plain layer is."""
-    weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
-    inputs = [torch.ones(n, weight.shape[1], dtype=weight.dtype, device=weight.device) for n in rows]
-    best, best_share = 0, _GAIN
-    for n in dict.fromkeys(rows):
-        packed = pack_linear(weight, n)
-        shares = [_share(x, weight, packed, bias) for x in inputs]
-        if (share := statistics.geometric_mean(shares)) < best_share:
-            best, best_share = n, share
-    return best
+def rows_to_pack(weight: Tensor, rows: Sequence[int] = (1, 8)) -> int:
+    """Return the rows of the layout that is fastest on average over inputs of ``rows``, or 0 if no packed one is.
+
+    Small weights are measured, once in a process for each shape and dtype.
+    """
+    if why_not_packed(weight):
+        return 0
+    if weight.nbytes >= _ALWAYS:
+        return max(rows)
+    kind = (weight.shape, weight.dtype, weight.device, *rows)
+    if kind not in _chosen:
+        weight = weight.detach()
+        inputs = [torch.ones(n, weight.shape[1], dtype=weight.dtype, device=weight.device) for n in rows]
+        best, best_share = 0, _GAIN
+        for n in dict.fromkeys(rows):
+            packed = pack_linear(weight, n)
+            if (share := statistics.geometric_mean(_share(x, weight, packed) for x in inputs)) < best_share:
+                best, best_share = n, share
+        _chosen[kind] = best
+    return _chosen[kind]
 
 
-def _share(x: Tensor, weight: Tensor, packed: PackedWeight, bias: Tensor | None) -> float:
+def _share(x: Tensor, weight: Tensor, packed: PackedWeight) -> float:
     """Return the time of a packed call as a share of a plain one, by interleaved rounds."""
     times: tuple[list[float], list[float]] = ([], [])
     for round_ in range(_ROUNDS + 1):
         for spent, call in (
-            (times[0], lambda: nn.functional.linear(x, weight, bias)),
-            (times[1], lambda: packed_linear(x, packed, bias)),
+            (times[0], lambda: nn.functional.linear(x, weight)),
+            (times[1], lambda: packed_linear(x, packed)),
         ):
             start = time.perf_counter()
             call()
