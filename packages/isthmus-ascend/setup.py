@@ -167,7 +167,11 @@ def operators(against: Target) -> Extension:
     folders = ("opapi", "opapi/functions", "opapi/older")
     return library(
         f"{HOME}{against.package}.{OPERATORS}",
-        [*(path for folder in folders for path in grouped(folder)), "build/opapi_exports.cpp", "build/opapi_products.cpp"],
+        [
+            *(path for folder in folders for path in grouped(folder)),
+            "build/opapi_exports.cpp",
+            "build/opapi_products.cpp",
+        ],
         [*against.include_flags, "-std=c++20", "-O2"],
         [f"-Wl,-soname,{OPERATORS}.so", "-Wl,-rpath,$ORIGIN/../lib64"],
         [RUNTIME.removeprefix("lib"), "c10", "torch", "torch_cpu"],

@@ -2,8 +2,8 @@
 
     python -m tools.ascend.products OP_PLUGIN TORCH_NPU [TESTED]
 
-OP_PLUGIN and TORCH_NPU are checkouts. The documents list the dtypes of an operator's tensors by product; a function is
-given those of all operators that call it, and none if one of them is not documented. TESTED has lines
+OP_PLUGIN and TORCH_NPU are checkouts. The documents list the dtypes of an operator's tensors by product; a function
+is given those of all operators that call it, and none if one of them is not documented. TESTED has lines
 `Function parameter dtype`: calls of op-plugin's own tests, which a card accepts, so that they are accepted too.
 """
 
@@ -36,6 +36,12 @@ TERMS = {
 # The lists of native operators name what was verified, and cards accept more (float64 in mul): only those of matrix
 # products are taken, which agree with the pages of aclnnMm; dtypes of a kind that they have another of are accepted.
 FILLED = "filled"
+# Parameters whose documents tie dtypes to other arguments: the table has rows of its own, or none.
+BY_HAND = {
+    ("QuantMatmulV5", "offset"),
+    ("QuantMatmulWeightNz", "offset"),
+    ("ChunkGatedDeltaRule", "initial_state"),
+}
 NEWER = {"_scaled_mm", "_scaled_mm_v2"}  # of dtypes that the older products lack
 PRODUCTS = {"mm", "matmul", "bmm", "baddbmm", "mv"}
 KINDS = (("bfloat16", "float16"),)
@@ -85,14 +91,14 @@ def custom(op_plugin: Path) -> dict[str, tuple[set[str], dict[str, dict[str, lis
         text = path.read_text()
         name = path.stem.rpartition("-")[2]
         products: set[str] = {
-            series
-            for line in re.findall(r"^\|.*√.*\|", text, re.MULTILINE)
-            for series in series_of(line)
+            series for line in re.findall(r"^\|.*√.*\|", text, re.MULTILINE) for series in series_of(line)
         }
         section = re.search(r"^#+ 参数说明\n(.*?)^#+ ", text, re.MULTILINE | re.DOTALL)
         blocks: dict[str, str] = {}
-        for block in re.split(r"^- +(?=\*\*|<strong>)", section[1] if section else "", flags=re.MULTILINE)[1:]:
-            match = re.match(r"\*\*(\w+)\*\*\s*[（(]`?(?:Tensor|List\[Tensor\])`?[)）]", block)
+        for block in re.split(r"^- +(?=\*\*|<strong>)", section[1] if section else "", flags=re.MULTILINE)[
+            1:
+        ]:
+            match = re.match(r"\*\*(\w+)\*\*\s*[\uff08(]`?(?:Tensor|List\[Tensor\])`?[)\uff09]", block)
             if match is None:
                 continue
             blocks[match[1]] = block
@@ -108,8 +114,8 @@ def by_series(block: str, products: set[str]) -> dict[str, list[str]]:
     shared: list[str] = []
     own: dict[str, list[str]] = {}
     for line in block.splitlines():
-        for sentence in re.findall(r"数据类型(?:仅|只)?支持(.*?)(?:数据格式|shape|[。；;]|$)", line):
-            named = re.match(r"\s*(?:-\s*)?(<term>.*?)[：:]", line)
+        for sentence in re.findall(r"数据类型(?:仅|只)?支持(.*?)(?:数据格式|shape|[。\uff1b;]|$)", line):
+            named = re.match(r"\s*(?:-\s*)?(<term>.*?)[\uff1a:]", line)
             if named and "数据类型" not in named[0]:
                 for series in series_of(named[1]):
                     own.setdefault(series, []).extend(dtypes(sentence))
@@ -152,10 +158,12 @@ def native_rows(table: list[Row], found: dict[str, set[str]], torch_npu: Path, t
     for row in table:
         called = {name for name in found.get(row.name, set()) if "backward" not in name}
         parameter = first_tensor(row)
-        listed = [documented(name, lists) for name in called]
+        listed = [documented(name, lists) for name in sorted(called)]
         if parameter is None or not listed or not all(listed):
             continue
-        accepted: set[str] = set().union(*(each[0] for each in listed if each)) | tested.get((row.name, parameter), set())
+        accepted: set[str] = set().union(*(each[0] for each in listed if each)) | tested.get(
+            (row.name, parameter), set()
+        )
         source = listed[0][1] if listed[0] else ""
         lines.append(f"{row.name} {parameter} | 910B 910_93 | dtypes {order(accepted)} | {source}")
     return lines
@@ -168,16 +176,20 @@ def custom_rows(table: list[Row], found: dict[str, set[str]], op_plugin: Path, t
     for row in table:
         called = {name.partition("::")[2] for name in found.get(row.name, set()) if "backward" not in name}
         called -= NEWER
-        pages = [documents.get(name) or documents.get(name.removesuffix("_")) for name in called]
+        pages = [documents.get(name) or documents.get(name.removesuffix("_")) for name in sorted(called)]
         if not pages or not all(pages):
             continue
         products = set().union(*(page[0] for page in pages if page))
         source = pages[0][2] if pages[0] else ""
-        missing = [series for series in TERMS if series not in products | {"950"}]  # old documents do not name it
+        missing = [
+            series for series in TERMS if series not in products | {"950"}
+        ]  # old documents do not name it
         if products and missing:
-            lines.append(f"{row.name} * | {' '.join(missing)} | products {' '.join(sorted(products))} | {source}")
+            lines.append(
+                f"{row.name} * | {' '.join(missing)} | products {' '.join(sorted(products))} | {source}"
+            )
         for kind, parameter in row.parameters:
-            if kind not in ("tensor", "tensors"):
+            if kind not in ("tensor", "tensors") or (row.name, parameter) in BY_HAND:
                 continue
             described = [page[1].get(parameter, {}) for page in pages if page]
             grouped: dict[str, list[str]] = defaultdict(list)
@@ -189,10 +201,12 @@ def custom_rows(table: list[Row], found: dict[str, set[str]], op_plugin: Path, t
                     continue
                 grouped[order(accepted | tested.get((row.name, parameter), set()))].append(series)
             if described and all(page.get(FILLED) for page in described):
-                members = [series for series in ("910", "310P", "910B", "910_93") if series in products]
+                members = [series for series in ("910", "310P", "910B", "910_93") if series in products] or ["950"]
                 lines.append(f"{row.name} {parameter} | {' '.join(members)} | filled | {source}")
             for accepted_text, members in grouped.items():
-                lines.append(f"{row.name} {parameter} | {' '.join(members)} | dtypes {accepted_text} | {source}")
+                lines.append(
+                    f"{row.name} {parameter} | {' '.join(members)} | dtypes {accepted_text} | {source}"
+                )
     return lines
 
 
@@ -203,7 +217,13 @@ def main() -> None:
         function, parameter, dtype = line.split()
         tested[function, parameter].add(dtype)
     found, table = call_sites(op_plugin), rows()
-    print("\n".join(sorted({*native_rows(table, found, torch_npu, tested), *custom_rows(table, found, op_plugin, tested)})))
+    print(
+        "\n".join(
+            sorted(
+                {*native_rows(table, found, torch_npu, tested), *custom_rows(table, found, op_plugin, tested)}
+            )
+        )
+    )
 
 
 if __name__ == "__main__":

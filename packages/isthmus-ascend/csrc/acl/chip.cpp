@@ -132,9 +132,7 @@ int soc_series() { return product().series; }
 
 }  // namespace isthmus::ascend
 
-ISTHMUS_ASCEND_EXPORT int isthmus_ascend_series() {
-  return isthmus::ascend::soc_series();
-}
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_series() { return isthmus::ascend::soc_series(); }
 
 ISTHMUS_ASCEND_EXPORT const isthmus_driver* isthmus_ascend_chip() {
   const isthmus_driver* found = nullptr;

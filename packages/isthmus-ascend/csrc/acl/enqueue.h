@@ -37,7 +37,8 @@ bool isthmus_ascend_in_task_queue(void);
 /* ISTHMUS_ASCEND_STRICT: refuse what a card refuses, and let an error of torch_npu's task queue end it. */
 bool isthmus_ascend_strict(void);
 
-/* Outcomes of a call of an operator: it ran; it was refused; it ran though a card refuses it; it is not implemented. */
+/* Outcomes of a call of an operator: it ran; it was refused; it ran though a card refuses it; it is not
+ * implemented. */
 enum isthmus_ascend_outcome { kCall, kRefusedCall, kAcceptedCall, kMissingCall };
 
 /* Whether ISTHMUS_ASCEND_REPORT is set; the call is counted there, with its call site in Python. */

@@ -180,9 +180,9 @@ ISTHMUS_ASCEND_EXPORT int aclrtStreamWaitEvent(void* stream, void* event) {
     if (!completed) ++waited->waits;
     const WorkPlace place{waiter->status, waiter->status->next()};
     enqueue_held(*waiter, work_of([waited, completed, source, place] {
-                   if (!completed) --waited->waits;
-                   pass_on(source, place);
-                 }));
+      if (!completed) --waited->waits;
+      pass_on(source, place);
+    }));
   });
 }
 

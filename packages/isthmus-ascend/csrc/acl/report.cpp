@@ -1,5 +1,5 @@
-// The file of ISTHMUS_ASCEND_REPORT: a line of JSON for each function, outcome and call site, when it is first
-// seen and, with the number of calls, when the process ends. `isthmus ascend report` reads it.
+// The file of ISTHMUS_ASCEND_REPORT: a line of JSON for each function, outcome and call site, when it is
+// first seen and, with the number of calls, when the process ends. `isthmus ascend report` reads it.
 #include <fcntl.h>
 #include <unistd.h>
 

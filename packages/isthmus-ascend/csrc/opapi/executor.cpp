@@ -330,8 +330,7 @@ void check(const Program& program, const Values& arguments) {
 void require_support(const Executor& executor) {
   c10::SmallVector<GivenTensor, 8> tensors;
   for (const Operand& operand : executor.operands) tensors.push_back({operand.argument, &operand.tensor});
-  const std::string refused =
-      unsupported(executor.row, *executor.program, executor.arguments, tensors);
+  const std::string refused = unsupported(executor.row, *executor.program, executor.arguments, tensors);
   if (refused.empty()) return;
   if (isthmus_ascend_strict()) C10_THROW_ERROR(Error, refused);
   isthmus_ascend_count(name_of(executor.row).c_str(), kAcceptedCall, refused.c_str());
@@ -418,8 +417,8 @@ Transfer transfer(const Executor& executor) {
 
 namespace {
 
-// In torch_npu's task queue of a process that is not strict, which an error would end, appends an executor that fails in place of the
-// operator.
+// In torch_npu's task queue of a process that is not strict, which an error would end, appends an executor
+// that fails in place of the operator.
 int refuse(int row, const char* message, uint64_t* workspace_size, aclOpExecutor** executor) {
   if (isthmus_ascend_reports()) isthmus_ascend_count(name_of(row).c_str(), kRefusedCall, message);
   if (isthmus_ascend_strict() || !isthmus_ascend_in_task_queue())

@@ -47,8 +47,8 @@ std::string refusal_of(const Limit& limit, const std::string& name, const Descri
     case Limit::kDtypes: {
       const int found = data_type_of(tensor.dtype);
       if (found >= 0 && (limit.dtypes >> found & 1) != 0) return {};
-      return c10::str(name, " not implemented for ", data_type_name(found), ", should be in dtype support list [",
-                      limit.accepted, "].");
+      return c10::str(name, " not implemented for ", data_type_name(found),
+                      ", should be in dtype support list [", limit.accepted, "].");
     }
     case Limit::kRank:
       if (rank >= limit.least && rank <= limit.most) return {};
@@ -79,8 +79,8 @@ std::string prefix() {
 std::string refusal_of(const Limit& limit, const Program& program, c10::ArrayRef<c10::IValue> arguments,
                        c10::ArrayRef<GivenTensor> tensors) {
   if (limit.kind == Limit::kProducts)
-    return c10::str("aclnn", program.name(), " is not supported on this product; products that have it: ",
-                    limit.accepted, ".");
+    return c10::str("aclnn", program.name(),
+                    " is not supported on this product; products that have it: ", limit.accepted, ".");
   const auto& parameters = program.parameters();
   if (limit.kind == Limit::kRange) {
     const c10::IValue& given = arguments[static_cast<size_t>(limit.parameter)];

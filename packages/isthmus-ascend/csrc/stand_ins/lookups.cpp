@@ -1,12 +1,13 @@
-// Preloaded by `isthmus ascend run --report`: notes the aclnn functions that a program looks up and libopapi.so
-// lacks.
+// Preloaded by `isthmus ascend run --report`: notes the aclnn functions that a program looks up and
+// libopapi.so lacks.
 #include <dlfcn.h>
 
 #include <cstring>
 
 #include "acl/enqueue.h"
 
-// The first versions, which every C library has; portable_glibc.h, which does this elsewhere, defines dlsym().
+// The first versions, which every C library has; portable_glibc.h, which does this elsewhere, defines
+// dlsym().
 #if defined(__x86_64__)
 #define ISTHMUS_FIRST_GLIBC "GLIBC_2.2.5"
 #else

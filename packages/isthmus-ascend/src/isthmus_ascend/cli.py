@@ -64,7 +64,9 @@ def run(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(help="Write the functions called, refused and missing; `isthmus ascend report` prints them."),
+        typer.Option(
+            help="Write the functions called, refused and missing; `isthmus ascend report` prints them."
+        ),
     ] = None,
 ) -> None:
     """Run a program that uses torch_npu."""
@@ -170,7 +172,9 @@ def coverage(
 
 @app.command("report")
 def print_report(
-    file: Annotated[Path, typer.Argument(help="What `isthmus ascend run --report` wrote.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="What `isthmus ascend run --report` wrote.", show_default=False)
+    ],
     sites: Annotated[int, typer.Option(min=0, help="Number of call sites of each function.")] = 3,
 ) -> None:
     """Print the functions that a run called, that were refused, and that are missing, with their call sites."""

@@ -15,9 +15,16 @@ WITHOUT_BFLOAT16 = ("910", "310P")
 
 
 def short_names(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return the products of a series, each with a shorter name: that of the series for the first."""
+    """Return the products of a series, each with a shorter name: that of the series for the first.
+
+    910B is the series, not the older Ascend910B, which has no shorter name.
+    """
     series = next(series for series, products in SERIES.items() if products == names)
-    return [(name, name.removeprefix("Ascend") if i else series) for i, name in enumerate(names)]
+    shorter = [series, *(name.removeprefix("Ascend") for name in names[1:])]
+    return [
+        (name, name if short in SERIES and short != series else short)
+        for name, short in zip(names, shorter, strict=True)
+    ]
 
 
 def full_name(product: str) -> str:

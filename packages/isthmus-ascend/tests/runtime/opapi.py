@@ -49,8 +49,8 @@ C_TYPES = {
 def library() -> ctypes.CDLL:
     """Return libopapi.so; torch, which it stands on, is loaded already.
 
-    It accepts what a card refuses in this process: numbers are compared in float32 and float64, which cards do not have
-    for many functions. test_strict.py has processes of its own.
+    It accepts what a card refuses in this process: numbers are compared in float32 and float64, which cards lack for
+    many functions. test_strict.py has processes of its own.
     """
     given = os.environ.get("ISTHMUS_ASCEND_STRICT")
     os.environ["ISTHMUS_ASCEND_STRICT"] = given or "0"

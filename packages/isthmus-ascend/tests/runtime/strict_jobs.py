@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from isthmus_ascend.generate.limits import LIMITS, dtypes_of, read_limits
-from isthmus_ascend.products import SERIES
 from tests.runtime import opapi
 from tests.runtime.cases import OUT, arguments
 from tests.runtime.runtime import Function, acl, fails
@@ -51,7 +50,9 @@ def table(series: str) -> None:
             continue
         elif limit.kind == "dtypes":
             accepted = dtypes_of(limit.values)
-            wrong = next(dtype for name, dtype in known.items() if name not in accepted and "float8" not in name)
+            wrong = next(
+                dtype for name, dtype in known.items() if name not in accepted and "float8" not in name
+            )
             given = torch.zeros(2, 2).to(wrong)
             text = "not implemented for DT_"
         elif limit.kind == "filled":
@@ -62,7 +63,9 @@ def table(series: str) -> None:
             given = {limit.parameter: [given] if kinds[limit.parameter] == "tensors" else given}
         message = refused(limit.function, **given)
         assert "EZ1001: [PID: " in message, (limit, message)
-        assert text in message or "is not supported on this product" in message or "not implemented" in message
+        assert (
+            text in message or "is not supported on this product" in message or "not implemented" in message
+        )
         checked += 1
     print(checked)
 
@@ -123,7 +126,7 @@ def _changed(value: Any, change: Any) -> Any:
 
 
 def every_function(seed: int) -> None:
-    """Each function with empty, one-element, strided, overlapping and absurd arguments; prints the number of calls."""
+    """Call each function with empty, one-element, strided, overlapping and absurd arguments; print how many calls."""
     opapi.start()
     drawn, calls = random.Random(seed), 0
     shared = torch.zeros(1 << 12, dtype=torch.float64)
@@ -131,12 +134,18 @@ def every_function(seed: int) -> None:
         "empty": lambda t: torch.zeros([0] * max(t.dim(), 1), dtype=t.dtype),
         "one element": lambda t: torch.zeros([1] * t.dim(), dtype=t.dtype),
         "strided": lambda t: torch.zeros(*t.shape, 2, dtype=t.dtype)[..., 1],
-        "overlapping": lambda t: shared.view(t.dtype)[: max(t.numel(), 1)].expand(2, -1)[0].as_strided(
-            t.shape, [0] * t.dim()
+        "overlapping": lambda t: (
+            shared.view(t.dtype)[: max(t.numel(), 1)].expand(2, -1)[0].as_strided(t.shape, [0] * t.dim())
         ),
         "as given": lambda t: t,
     }
-    absurd = {"int": 1 << 62, "int32": -(1 << 31), "int8": -128, "double": float("nan"), "float": float("inf")}
+    absurd = {
+        "int": 1 << 62,
+        "int32": -(1 << 31),
+        "int8": -128,
+        "double": float("nan"),
+        "float": float("inf"),
+    }
     for row in opapi.ROWS.values():
         try:
             given = [torch.zeros(3, 4) if value is OUT else value for value in arguments(row)]
@@ -145,16 +154,22 @@ def every_function(seed: int) -> None:
         for name, change in changes.items():
             changed = [_changed(value, change) for value in given]
             if name == "as given":
-                changed = [absurd.get(kind, value) for (kind, _), value in zip(row.parameters, given, strict=True)]
+                changed = [
+                    absurd.get(kind, value) for (kind, _), value in zip(row.parameters, given, strict=True)
+                ]
             elif drawn.random() < 0.3:
-                changed[drawn.randrange(len(changed))] = None if row.parameters[0][0] == "tensor" else changed[0]
+                changed[drawn.randrange(len(changed))] = (
+                    None if row.parameters[0][0] == "tensor" else changed[0]
+                )
             print(row.name, name, flush=True)
             with opapi.objects() as made:
                 try:
                     status, executor = opapi.prepare(made, row, changed)
                 except (ValueError, TypeError, KeyError, ctypes.ArgumentError, AttributeError):
                     continue  # objects that cannot be made
-                if status == 0 and not row.name.startswith(("AlltoAll", "AllGather", "Matmul", "Quant", "Grouped")):
+                if status == 0 and not row.name.startswith(
+                    ("AlltoAll", "AllGather", "Matmul", "Quant", "Grouped")
+                ):
                     getattr(made.library, f"aclnn{row.name}")(None, 0, executor, None)
                     acl.raw.aclrtSynchronizeDevice()
                 calls += 1

@@ -17,7 +17,13 @@ DATA_TYPES = {
     "complex32": (33, "DT_COMPLEX32"), "hifloat8": (34, "DT_HIFLOAT8"), "float8_e5m2": (35, "DT_FLOAT8_E5M2"),
     "float8_e4m3fn": (36, "DT_FLOAT8_E4M3FN"), "float8_e8m0": (37, "DT_FLOAT8_E8M0"), "int4": (29, "DT_INT4"),
 }  # fmt: skip
-KINDS = {"products": "kProducts", "dtypes": "kDtypes", "rank": "kRank", "filled": "kFilled", "range": "kRange"}
+KINDS = {
+    "products": "kProducts",
+    "dtypes": "kDtypes",
+    "rank": "kRank",
+    "filled": "kFilled",
+    "range": "kRange",
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,9 @@ def constant(limit: Limit, functions: dict[str, tuple[int, Row]]) -> str:
         if limit.parameter != "*":
             names = [name for _, name in found.parameters]
             if limit.parameter not in names:
-                raise ValueError(f"{limit.function} has no {limit.parameter}; expected one of {', '.join(names)}")
+                raise ValueError(
+                    f"{limit.function} has no {limit.parameter}; expected one of {', '.join(names)}"
+                )
             parameter = names.index(limit.parameter)
     series = sum(1 << list(SERIES).index(each) for each in limit.series)
     mask, least, most, accepted = 0, "0", "0", " ".join(limit.values)
