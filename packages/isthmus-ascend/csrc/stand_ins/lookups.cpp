@@ -39,6 +39,6 @@ void note_if_missing(const char* name) {
 
 // A tail call, so that the C library still sees who called.
 extern "C" __attribute__((visibility("default"))) void* dlsym(void* handle, const char* name) noexcept {
-  if (name != nullptr && std::strncmp(name, "aclnn", 5) == 0) note_if_missing(name);
+  if (std::strncmp(name, "aclnn", 5) == 0) note_if_missing(name);
   return find()(handle, name);
 }
