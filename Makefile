@@ -69,7 +69,7 @@ STAMPS := build/stamps$(BESIDE)
 CORE := packages/isthmus
 ASCEND := packages/isthmus-ascend
 # Files that the build of a package reads; isthmus_ops.h is made of the opset.
-SOURCES = $(wildcard $(1)/setup.py) $(shell find $(1)/csrc -type f -not -name '*.md') $(wildcard $(1)/src/*/options.py)
+SOURCES = $(wildcard $(1)/setup.py) $(shell find $(1)/csrc -type f -not -name '*.md') $(wildcard $(1)/src/*/options.py $(1)/src/*/products.py)
 OPSET := $(wildcard $(addprefix $(CORE)/src/isthmus/opset/,*.py *.json families/*.py))
 FORMATTED := $(filter-out %/driver.h %/operators.h,$(shell find $(CORE)/csrc $(ASCEND)/csrc -name '*.cpp' -o -name '*.h'))
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.

@@ -25,7 +25,9 @@ GROUPS = BUILD / "groups"
 # Sources that the build writes, and the commands that print them.
 GENERATED = {
     "ascend_options.h": ("-m", "isthmus_common.options_header", "isthmus_ascend.options"),
+    "ascend_products.h": ("-m", "isthmus_ascend.generate.product_names"),
     "aclnn_functions.h": ("-m", "isthmus_ascend.generate.functions"),
+    "opapi_products.cpp": ("-m", "isthmus_ascend.generate.limits"),
     "opapi_exports.cpp": ("-m", "isthmus_ascend.generate.exports"),
 }
 HOME = "isthmus_ascend.home."
@@ -44,7 +46,7 @@ STAND_INS = {
     "libfmk_parser": "empty",
     "libascend_protobuf": "empty",
 }
-TABLES = ["csrc/opapi/functions.table", "csrc/opapi/older.table"]
+TABLES = ["csrc/opapi/functions.table", "csrc/opapi/older.table", "csrc/opapi/products.table"]
 
 DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
 FLAGS = [
@@ -152,12 +154,24 @@ def alias(name: str, of: str, folder: str = LIBRARIES) -> Extension:
     return made
 
 
+def lookups() -> Extension:
+    """What `isthmus ascend run --report` preloads; it defines a function of the C library."""
+    made = runtime_library("libisthmus_lookups", ["csrc/stand_ins/lookups.cpp"])
+    made.sources = ["csrc/stand_ins/lookups.cpp"]
+    made.libraries = ["dl"]
+    return made
+
+
 def operators(against: Target) -> Extension:
     """The aclnn functions of the reference runtime, on PyTorch's CPU kernels."""
     folders = ("opapi", "opapi/functions", "opapi/older")
     return library(
         f"{HOME}{against.package}.{OPERATORS}",
-        [*(path for folder in folders for path in grouped(folder)), "build/opapi_exports.cpp"],
+        [
+            *(path for folder in folders for path in grouped(folder)),
+            "build/opapi_exports.cpp",
+            "build/opapi_products.cpp",
+        ],
         [*against.include_flags, "-std=c++20", "-O2"],
         [f"-Wl,-soname,{OPERATORS}.so", "-Wl,-rpath,$ORIGIN/../lib64"],
         [RUNTIME.removeprefix("lib"), "c10", "torch", "torch_cpu"],
@@ -188,6 +202,7 @@ def extensions() -> list[Extension]:
         *(runtime_library(name, grouped(folder)) for name, folder in FOLDERS.items()),
         alias(HCCL_TOO, "libhccl"),
         *(runtime_library(name, [f"csrc/stand_ins/{source}.cpp"]) for name, source in STAND_INS.items()),
+        lookups(),
         *(operators(each) for each in targets()),
         *(alias(OPERATORS_TOO, OPERATORS, f"{HOME}{each.package}.") for each in targets()),
     ]

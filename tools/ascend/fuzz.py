@@ -31,6 +31,7 @@ MOST_BYTES = 768 << 20  # that a process may take on top of what it starts with
 ENVIRONMENT = {
     "ISTHMUS_ASCEND_DEVICES": "2",
     "ISTHMUS_ASCEND_MEMORY": "64MiB",
+    "ISTHMUS_ASCEND_STRICT": "0",  # so that calls get as far as the kernels
     "HCCL_EXEC_TIMEOUT": "1",
     "HCCL_CONNECT_TIMEOUT": "1",
 }

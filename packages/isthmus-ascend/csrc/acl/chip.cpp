@@ -5,8 +5,11 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 
 #include "ascend_options.h"
+#include "ascend_products.h"
 #include "enqueue.h"
 #include "errors.h"
 #include "visible_devices.h"
@@ -99,12 +102,37 @@ void require_device(int32_t device) {
   }
 }
 
+namespace {
+
+const Product& product() {
+  static const Product product = [] {
+    const std::string name = options::read(options::kAscendSoc), full = "Ascend" + name;
+    std::string known;
+    for (const Product& each : kProducts)
+      if (each.name == name || each.short_name == name) return each;
+    for (const Product& each : kProducts) {
+      if (each.name == full) return each;
+      known += (known.empty() ? "" : ", ") + std::string(each.name);
+    }
+    std::fprintf(stderr, "isthmus: %s=%s: unknown product; expected one of %s\n",
+                 options::kAscendSoc.variable, name.c_str(), known.c_str());
+    std::_Exit(2);
+  }();
+  return product;
+}
+
+}  // namespace
+
 const std::string& soc_name() {
-  static const std::string name = options::read(options::kAscendSoc);
+  static const std::string name(product().name);
   return name;
 }
 
+int soc_series() { return product().series; }
+
 }  // namespace isthmus::ascend
+
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_series() { return isthmus::ascend::soc_series(); }
 
 ISTHMUS_ASCEND_EXPORT const isthmus_driver* isthmus_ascend_chip() {
   const isthmus_driver* found = nullptr;

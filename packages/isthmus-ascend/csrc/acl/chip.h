@@ -23,7 +23,9 @@ int32_t device_count();
 // Throws kInvalidDevice unless the device exists.
 void require_device(int32_t device);
 
-// The product's name that aclrtGetSocName() returns.
+// The product's name that aclrtGetSocName() returns, and the number of its series in ascend_products.h. Both
+// end the process if ISTHMUS_ASCEND_SOC is unknown.
 const std::string& soc_name();
+int soc_series();
 
 }  // namespace isthmus::ascend

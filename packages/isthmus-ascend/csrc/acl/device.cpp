@@ -9,7 +9,7 @@ namespace {
 
 void synchronize_device() {
   check(current_chip().device_synchronize());
-  throw_failure(current_context()->device);
+  throw_any_failure(current_context()->device);
 }
 
 }  // namespace
@@ -28,7 +28,21 @@ ISTHMUS_ASCEND_EXPORT int aclrtResetDevice(int32_t device) {
       const DeviceScope scope(device);
       check(chip().device_synchronize());
     }
-    throw_failure(device);
+    const std::shared_ptr<void> forgotten(nullptr, [&](void*) { reset_failures(device); });
+    throw_any_failure(device);
+  });
+}
+
+// Work has ended when the call returns; streams that stopped at a failure run again. milliseconds: limit of
+// the wait, 0 for none.
+ISTHMUS_ASCEND_EXPORT int aclrtDeviceTaskAbort(int32_t device, uint32_t milliseconds) {
+  return call("aclrtDeviceTaskAbort", [&] {
+    require_device(device);
+    end_hang();
+    if (milliseconds != 0) wait_for_streams(device, static_cast<int32_t>(milliseconds));
+    const DeviceScope scope(device);
+    check(chip().device_synchronize());
+    reset_failures(device);
   });
 }
 

@@ -5,33 +5,36 @@
 #include <string>
 #include <string_view>
 
+#include "ascend_products.h"
 #include "context.h"
 #include "stream.h"
 
 namespace isthmus::ascend {
 namespace {
 
-struct Product {
+struct Figures {
   std::string_view soc;
   int64_t cube_cores, vector_cores, l2_bytes;
 };
 
 // Public figures of the products. The first is that of an unknown name.
-constexpr Product kProducts[] = {
+constexpr Figures kFigures[] = {
     {"Ascend910B2", 24, 48, 192 << 20},    {"Ascend910B1", 24, 48, 192 << 20},
     {"Ascend910B3", 20, 40, 192 << 20},    {"Ascend910B4", 20, 40, 96 << 20},
-    {"Ascend910_9391", 24, 48, 192 << 20},
+    {"Ascend910_9391", 24, 48, 192 << 20}, {"Ascend910A", 32, 32, 32 << 20},
+    {"Ascend310P3", 8, 8, 16 << 20},
 };
 
-const Product& product() {
-  for (const Product& known : kProducts)
+const Figures& product() {
+  for (const Figures& known : kFigures)
     if (known.soc == soc_name()) return known;
-  return kProducts[0];
+  return kFigures[0];
 }
 
 // aclDeviceInfo and aclCannAttr.
 enum Capability { kAiCores = 0, kVectorCores = 1, kL2Bytes = 2 };
-constexpr std::array<int, 3> kFeatures{0, 1, 2};  // infinities and NaN, bfloat16, compilation at run time
+constexpr int kRuntimeCompilation = 2;
+constexpr std::array<int, 3> kFeatures{0, 1, kRuntimeCompilation};  // infinities and NaN, bfloat16
 
 // Number of cores. kind: 0 cube, 1 vector.
 int64_t cores(int kind) {
@@ -96,7 +99,7 @@ ISTHMUS_ASCEND_EXPORT int aclGetCannAttribute(int attribute, int32_t* value) {
     require_not_null(value, "value");
     if (attribute < 0 || attribute >= static_cast<int>(kFeatures.size()))
       fail(kInvalidParameter, "attribute %d is unknown", attribute);
-    *value = 1;
+    *value = attribute == kRuntimeCompilation || kSeriesWithBfloat16[soc_series()] ? 1 : 0;
   });
 }
 

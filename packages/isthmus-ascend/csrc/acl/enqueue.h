@@ -34,7 +34,22 @@ void isthmus_ascend_set_watch(const char* (*failure_of)(int device));
  * and torch_npu drops all later tasks without an error: their outputs keep what the memory held. */
 bool isthmus_ascend_in_task_queue(void);
 
-/* Ends a call that enqueues an operator: returns code, or, in torch_npu's task queue, 0. The thread's last
+/* ISTHMUS_ASCEND_STRICT: refuse what a card refuses, and let an error of torch_npu's task queue end it. */
+bool isthmus_ascend_strict(void);
+
+/* Outcomes of a call of an operator: it ran; it was refused; it ran though a card refuses it; it is not
+ * implemented. */
+enum isthmus_ascend_outcome { kCall, kRefusedCall, kAcceptedCall, kMissingCall };
+
+/* Whether ISTHMUS_ASCEND_REPORT is set; the call is counted there, with its call site in Python. */
+bool isthmus_ascend_reports(void);
+void isthmus_ascend_count(const char* function, enum isthmus_ascend_outcome outcome, const char* message);
+
+/* The number of the product's series in ascend_products.h. */
+int isthmus_ascend_series(void);
+
+/* Ends a call that enqueues an operator: returns code, or, in torch_npu's task queue of a process that is not
+ * strict, 0. The thread's last
  * error then becomes one of the stream, where the operator would have run: the next call that waits for the
  * device returns aclError 507015 with its message. (torch_npu only warns of an unsupported feature, 207000.)
  */

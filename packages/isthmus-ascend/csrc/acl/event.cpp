@@ -22,6 +22,13 @@ struct Event {
   isthmus_event event;
   const int32_t device;
   std::atomic<int> waits{0};  // outstanding waits of streams
+  std::mutex mutex;           // guards what follows
+  WorkPlace recorded;         // what the event waits for
+
+  WorkPlace place() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return recorded;
+  }
 
   Event(isthmus_event event, int32_t device) : event(event), device(device) {}
   ~Event() { chip().event_destroy(event); }
@@ -74,6 +81,16 @@ void create_event(void** handle, uint32_t flags) {
   check(current_chip().event_create((flags & kShared) != 0 ? ISTHMUS_EVENT_SHARED : ISTHMUS_EVENT_TIMING,
                                     &event));
   *handle = events().add(std::make_shared<Event>(event, current_context()->device));
+}
+
+bool stops(const WorkPlace& source) {
+  return source.status != nullptr && source.status->cause(source.number).has_value();
+}
+
+// A stream that waits for what has not run stops too.
+void pass_on(const WorkPlace& source, const WorkPlace& waiter) {
+  if (source.status == nullptr || source.status == waiter.status) return;
+  if (auto cause = source.status->cause(source.number)) waiter.status->fail(waiter.number, *std::move(cause));
 }
 
 bool is_completed(const Event& event) {
@@ -129,8 +146,15 @@ ISTHMUS_ASCEND_EXPORT int aclrtDestroyEvent(void* event) {
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtRecordEvent(void* event, void* stream) {
-  return call("aclrtRecordEvent",
-              [&] { check(chip().event_record(event_of(event)->event, queue_of(*stream_of(stream)))); });
+  return call("aclrtRecordEvent", [&] {
+    const auto recorded = event_of(event);
+    const auto found = stream_of(stream);
+    {
+      const std::lock_guard<std::mutex> lock(recorded->mutex);
+      recorded->recorded = {found->status, found->status->given()};
+    }
+    check(chip().event_record(recorded->event, queue_of(*found)));
+  });
 }
 
 // An event is recorded again without a reset.
@@ -149,9 +173,16 @@ ISTHMUS_ASCEND_EXPORT int aclrtStreamWaitEvent(void* stream, void* event) {
     const auto waiter = stream_of(stream);
     const std::lock_guard lock(captures());  // the stream may join the event's capture
     check(chip().stream_wait_event(queue_of(*waiter), waited->event));
-    if (is_captured(*waiter) || is_completed(*waited)) return;
-    ++waited->waits;
-    enqueue_held(*waiter, work_of([waited] { --waited->waits; }));
+    if (is_captured(*waiter)) return;
+    const WorkPlace source = waited->place();
+    const bool completed = is_completed(*waited);
+    if (completed && !stops(source)) return;
+    if (!completed) ++waited->waits;
+    const WorkPlace place{waiter->status, waiter->status->next()};
+    enqueue_held(*waiter, work_of([waited, completed, source, place] {
+      if (!completed) --waited->waits;
+      pass_on(source, place);
+    }));
   });
 }
 
@@ -175,6 +206,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeEvent(void* event) {
   return call("aclrtSynchronizeEvent", [&] {
     const auto waited = event_of(event);
     check(chip().event_synchronize(waited->event));
+    const WorkPlace source = waited->place();
+    if (source.status != nullptr) source.status->throw_failure(source.number);
     throw_failure(waited->device);
   });
 }

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <vector>
 
+#include "ascend_options.h"
 #include "context.h"
 
 namespace isthmus::ascend {
@@ -18,6 +21,7 @@ struct Failures {
   std::mutex mutex;
   std::map<int32_t, Failure> by_device;
   std::map<int32_t, Failure> ended_queues;  // failures that ended torch_npu's task queues, by device
+  std::map<int32_t, std::vector<std::shared_ptr<StreamStatus>>> streams;  // those that failed, by device
 };
 
 Failures& failures() {
@@ -25,7 +29,7 @@ Failures& failures() {
   return *failures;
 }
 
-thread_local int32_t device_of_work = 0;
+thread_local const WorkPlace* work_of_thread = nullptr;
 
 std::atomic<const char* (*)(int32_t)> watch = nullptr;
 
@@ -43,10 +47,13 @@ bool ends_task_queue(int code, const char* function) {
                                        "aclrtStreamWaitEvent",
                                        "isthmus_ascend_defer",
                                        "isthmus_ascend_enqueue"};
+  constexpr const char* kOperators[] = {"aclnn", "aclop"};  // deferred otherwise
   const auto begins = [&](const char* prefix) {
     return std::strncmp(function, prefix, std::strlen(prefix)) == 0;
   };
-  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes), begins) && isthmus_ascend_in_task_queue();
+  const bool ends = std::any_of(std::begin(kPrefixes), std::end(kPrefixes), begins) ||
+                    (is_strict() && std::any_of(std::begin(kOperators), std::end(kOperators), begins));
+  return ends && isthmus_ascend_in_task_queue();
 }
 
 }  // namespace
@@ -82,19 +89,105 @@ void note_end_of_task_queue(int code, const char* function, const char* message)
   }
 }
 
-void set_device_of_work(int32_t device) noexcept { device_of_work = device; }
+void StreamStatus::fail(uint64_t number, Failure failure) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_) return;
+    failure_ = std::move(failure);
+    failed_at_ = number;
+    stopped_.store(mode_ == kStopOnFailure, std::memory_order_release);
+    failed_.store(true, std::memory_order_release);
+  }
+  const std::lock_guard<std::mutex> lock(failures().mutex);
+  failures().streams[device_].push_back(shared_from_this());
+}
+
+std::optional<Failure> StreamStatus::cause(uint64_t up_to) const {
+  if (!has_stopped()) return std::nullopt;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return failed_at_ <= up_to ? failure_ : std::nullopt;
+}
+
+void StreamStatus::throw_failure(uint64_t up_to) {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  Failure thrown;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_ || failed_at_ > up_to) return;
+    thrown = *failure_;
+  }
+  if (!has_stopped()) reset();
+  throw thrown;
+}
+
+void StreamStatus::reset() {
+  {
+    const std::lock_guard<std::mutex> lock(failures().mutex);
+    auto& all = failures().streams[device_];
+    all.erase(std::remove(all.begin(), all.end(), shared_from_this()), all.end());
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  failure_.reset();
+  stopped_ = failed_ = false;
+}
+
+WorkScope::WorkScope(const WorkPlace& place) noexcept : outer_(work_of_thread) {
+  if (outer_ == nullptr) work_of_thread = &place;
+}
+
+WorkScope::~WorkScope() { work_of_thread = outer_; }
+
+const WorkPlace* WorkScope::current() noexcept { return work_of_thread; }
+
+void throw_any_failure(int32_t device) {
+  std::vector<std::shared_ptr<StreamStatus>> failed;
+  {
+    const std::lock_guard<std::mutex> lock(failures().mutex);
+    failed = failures().streams[device];
+  }
+  for (const auto& status : failed) status->throw_failure();
+  throw_failure(device);
+}
+
+void reset_failures(int32_t device) {
+  std::vector<std::shared_ptr<StreamStatus>> failed;
+  {
+    const std::lock_guard<std::mutex> lock(failures().mutex);
+    failed = failures().streams[device];
+    failures().by_device.erase(device);
+    failures().ended_queues.erase(device);
+  }
+  for (const auto& status : failed) status->reset();
+}
+
+bool is_strict() {
+  static const bool strict = [] {
+    try {
+      return options::read(options::kAscendStrict);
+    } catch (const options::Error& error) {
+      std::fprintf(stderr, "isthmus: %s\n", error.what());
+      std::_Exit(2);
+    }
+  }();
+  return strict;
+}
 
 }  // namespace isthmus::ascend
 
 ISTHMUS_ASCEND_EXPORT void isthmus_ascend_fail(const char* function, const char* message) {
   using namespace isthmus::ascend;
   if (function == nullptr || message == nullptr) return;
-  keep_failure(device_of_work, {kAicoreException, std::string(function) + ": " + message});
+  Failure failure{kAicoreException, std::string(function) + ": " + message};
+  const WorkPlace* const place = WorkScope::current();
+  if (place == nullptr) return keep_failure(0, std::move(failure));
+  place->status->fail(place->number, std::move(failure));
 }
 
 ISTHMUS_ASCEND_EXPORT void isthmus_ascend_set_watch(const char* (*failure_of)(int)) {
   isthmus::ascend::watch = failure_of;
 }
+
+ISTHMUS_ASCEND_EXPORT bool isthmus_ascend_strict() { return isthmus::ascend::is_strict(); }
 
 // torch_npu names the thread.
 ISTHMUS_ASCEND_EXPORT bool isthmus_ascend_in_task_queue() {

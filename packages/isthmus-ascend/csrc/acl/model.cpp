@@ -35,6 +35,27 @@ isthmus_status end_capture(const Stream& stream, void* handle, Model& model) {
 
 void run(void* work) { static_cast<Work*>(work)->run(); }
 
+// Work of a model, whose failures are those of the stream that executes it.
+class Captured final : public Work {
+ public:
+  Captured(Model& model, std::shared_ptr<Work> work) : model_(model), work_(std::move(work)) {}
+
+  void run() override {
+    WorkPlace execution;
+    {
+      const std::lock_guard<std::mutex> lock(model_.mutex);
+      execution = model_.execution;
+    }
+    if (execution.status == nullptr) return work_->run();
+    const WorkScope scope(execution);
+    work_->run();
+  }
+
+ private:
+  Model& model_;  // owns this
+  const std::shared_ptr<Work> work_;
+};
+
 void require_mode(int mode) {
   if (mode < kGlobal || mode > kRelaxed) fail(kInvalidParameter, "capture mode %d; pass 0, 1 or 2", mode);
 }
@@ -92,6 +113,7 @@ bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work) {
   const auto group = model->open_groups.find(stream.id);
   std::shared_ptr<Work> kept =
       group == model->open_groups.end() ? std::move(work) : group->second->add(std::move(work));
+  kept = std::make_shared<Captured>(*model, std::move(kept));
   check(chip().stream_host_function(stream.queue, run, kept.get()));
   model->work.push_back(std::move(kept));
   return true;

@@ -20,6 +20,7 @@ struct Model {
   std::atomic<uint64_t> capture{0};           // the driver's number; 0 before it begins
   std::atomic<isthmus_graph> graph{nullptr};  // null until the capture ends
   std::mutex mutex;                           // guards what follows
+  WorkPlace execution;                        // the last one
   std::vector<std::shared_ptr<Work>> work;
   std::map<int32_t, std::shared_ptr<TaskGroup>> open_groups;  // keyed by stream
   std::vector<std::shared_ptr<void>> owned;                   // handles that end with the model

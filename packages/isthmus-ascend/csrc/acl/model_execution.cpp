@@ -25,6 +25,10 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIExecuteAsync(void* model, void* stream) {
       fail(kInvalidParameter, "the model is being captured; call aclmdlRICaptureEnd() first");
     const auto used = stream_of(stream);
     const std::shared_lock lock(captures());
+    enqueue_held(*used, work_of([found, execution = WorkPlace{used->status, used->status->next()}] {
+      const std::lock_guard<std::mutex> lock_model(found->mutex);
+      found->execution = execution;
+    }));
     check(chip().graph_launch(found->graph, used->queue));
     enqueue_held(*used, work_of([found] {}));  // its work lives until it has run
   });

@@ -126,9 +126,15 @@ ISTHMUS_ASCEND_EXPORT int aclrtStreamGetId(void* stream, int32_t* id) {
   });
 }
 
-// Accepted: the host chip stops at no failure of a task.
-ISTHMUS_ASCEND_EXPORT int aclrtSetStreamFailureMode(void* stream, uint64_t) {
-  return call("aclrtSetStreamFailureMode", [&] { stream_of(stream); });
+// mode: 0 continues after a failed operator, 1 leaves the later ones out.
+ISTHMUS_ASCEND_EXPORT int aclrtSetStreamFailureMode(void* stream, uint64_t mode) {
+  return call("aclrtSetStreamFailureMode", [&] {
+    if (mode != kContinueOnFailure && mode != kStopOnFailure)
+      fail(kInvalidParameter, "failure mode %llu; pass 0 (continue) or 1 (stop)",
+           static_cast<unsigned long long>(mode));
+    const auto found = stream_of(stream);
+    if (is_strict()) found->status->set_mode(static_cast<FailureMode>(mode));
+  });
 }
 
 // Accepted: floating-point overflow gives infinities, as on a 910B.

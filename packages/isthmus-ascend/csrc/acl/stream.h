@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "driver.h"
+#include "failures.h"
 
 namespace isthmus::ascend {
 
@@ -18,9 +19,14 @@ struct Stream {
   std::atomic<uint32_t> overflow_switch{0};
   std::atomic<uint64_t> subscriber{0};  // thread that runs its callbacks; 0: none
   std::atomic<bool> updates{false};     // its work replaces that of a task group
+  const std::shared_ptr<StreamStatus> status;
 
   Stream(isthmus_stream queue, int32_t device, int32_t id, uint32_t priority = 0)
-      : queue(queue), device(device), id(id), priority(priority) {}
+      : queue(queue),
+        device(device),
+        id(id),
+        priority(priority),
+        status(std::make_shared<StreamStatus>(device)) {}
   ~Stream();  // destroys the queue, so that it outlives calls of other threads that use it
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

@@ -48,8 +48,11 @@ std::chrono::steady_clock::time_point deadline_after(int32_t milliseconds) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
 }
 
+WorkPlace place_in(const Stream& stream) { return {stream.status, stream.status->next()}; }
+
 void synchronize(const Stream& stream) {
   check(chip().stream_synchronize(stream.queue));
+  stream.status->throw_failure();
   throw_failure(stream.device);
 }
 
@@ -83,19 +86,19 @@ ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(
     require_not_null(reinterpret_cast<void*>(destroy), "destroy");
     require_not_null(reinterpret_cast<void*>(function), "function");
     const auto found = stream_of(stream);
-    enqueue(*found, [function, owned = std::move(owned), device = found->device] {
-      set_device_of_work(device);
-      function(owned.get());
+    enqueue(*found, [function, owned = std::move(owned), place = place_in(*found)] {
+      const WorkScope scope(place);
+      if (!WorkScope::current()->status->has_stopped()) function(owned.get());
     });
   });
 }
 
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_defer(void* stream, int code) {
-  if (code == kSuccess || !isthmus_ascend_in_task_queue()) return code;
+  if (code == kSuccess || is_strict() || !isthmus_ascend_in_task_queue()) return code;
   return call("isthmus_ascend_defer", [&] {
     const auto found = stream_of(stream);
-    enqueue(*found, [device = found->device, failure = Failure{kAicoreException, last_message()}] {
-      keep_failure(device, failure);
+    enqueue(*found, [place = place_in(*found), failure = Failure{kAicoreException, last_message()}] {
+      place.status->fail(place.number, failure);
     });
   });
 }

@@ -23,6 +23,8 @@ namespace {
 constexpr char kOff[] = "disable";
 
 int refuse(const char* function, const char* operator_name) {
+  isthmus_ascend_count(operator_name != nullptr ? operator_name : "(null)", kMissingCall,
+                       "an operator of the older interface");
   char message[256];
   std::snprintf(message, sizeof(message), "operator %s of the older interface is not implemented",
                 operator_name != nullptr ? operator_name : "(null)");
@@ -74,7 +76,7 @@ int execute(const char* name, const OlderCall& call) {
     if (std::strcmp(name, each.name) == 0 && call.inputs == each.inputs && call.outputs == 1)
       return each.run(call);
   int status = kUnsupported;
-  if (compute() != nullptr && compute()(name, call, &status)) return status;
+  if (compute() != nullptr && compute()(name, call, &status)) return status;  // counts the call
   return refuse(call.function, name);
 }
 

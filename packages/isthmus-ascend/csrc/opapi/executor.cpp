@@ -19,6 +19,7 @@
 #include "opapi/objects.h"
 #include "opapi/older/rows.h"
 #include "opapi/program.h"
+#include "opapi/support.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -325,6 +326,16 @@ void check(const Program& program, const Values& arguments) {
   }
 }
 
+// Counts a call for the report, with what the product refuses of it. Throws c10::Error for a refused one.
+void require_support(const Executor& executor) {
+  c10::SmallVector<GivenTensor, 8> tensors;
+  for (const Operand& operand : executor.operands) tensors.push_back({operand.argument, &operand.tensor});
+  const std::string refused = unsupported(executor.row, *executor.program, executor.arguments, tensors);
+  if (refused.empty()) return;
+  if (isthmus_ascend_strict()) C10_THROW_ERROR(Error, refused);
+  isthmus_ascend_count(name_of(executor.row).c_str(), kAcceptedCall, refused.c_str());
+}
+
 // Checks a call once for each signature.
 void check_once(const Executor& executor) {
   constexpr size_t kLimit = 16384;
@@ -332,6 +343,7 @@ void check_once(const Executor& executor) {
   static thread_local std::string signature;
   Signature(executor, signature);
   if (good.count(signature)) return;
+  if (executor.row < kOlderRow) require_support(executor);
   const KernelsOnly guard;
   const Values arguments = values(executor);
   require_extents(*executor.program, arguments);
@@ -389,6 +401,7 @@ void run_after(void* data) {
 // The checked transfer of a row, with its buffers.
 Transfer transfer(const Executor& executor) {
   const Program& program = *executor.program;
+  require_support(executor);
   const Values arguments = values(executor);
   const KernelsOnly guard;
   require_extents(program, arguments);
@@ -404,10 +417,12 @@ Transfer transfer(const Executor& executor) {
 
 namespace {
 
-// In torch_npu's task queue, which an error would end, appends an executor that fails in place of the
-// operator.
+// In torch_npu's task queue of a process that is not strict, which an error would end, appends an executor
+// that fails in place of the operator.
 int refuse(int row, const char* message, uint64_t* workspace_size, aclOpExecutor** executor) {
-  if (!isthmus_ascend_in_task_queue()) return fail(kInvalidParameter, name_of(row), message);
+  if (isthmus_ascend_reports()) isthmus_ascend_count(name_of(row).c_str(), kRefusedCall, message);
+  if (isthmus_ascend_strict() || !isthmus_ascend_in_task_queue())
+    return fail(kInvalidParameter, name_of(row), message);
   auto made = make_executor();
   made->row = row;
   made->program = &program(row);
@@ -434,6 +449,7 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
     else
       check_once(*made);
     *workspace_size = 0;
+    if (isthmus_ascend_reports()) isthmus_ascend_count(name_of(row).c_str(), kCall, "");
     *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
     return 0;
   } catch (const c10::Error& error) {

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import isthmus
-from isthmus_ascend.environment import NotBuilt, variables
+from isthmus_ascend.environment import LIBRARIES, NotBuilt, variables
 from isthmus_common.exits import fail
 
 
@@ -62,11 +62,22 @@ def run(
         int | None,
         typer.Option(min=1, help="Number of NPUs. Default: ISTHMUS_ASCEND_DEVICES, or one for each rank."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the functions called, refused and missing; `isthmus ascend report` prints them."
+        ),
+    ] = None,
 ) -> None:
     """Run a program that uses torch_npu."""
     environment = _environment()
     if devices is not None:
         environment["ISTHMUS_ASCEND_DEVICES"] = str(devices)
+    if report is not None:
+        report.unlink(missing_ok=True)
+        environment["ISTHMUS_ASCEND_REPORT"] = str(report.absolute())
+        preloaded = [str(LIBRARIES / "libisthmus_lookups.so"), *environment.get("LD_PRELOAD", "").split()]
+        environment["LD_PRELOAD"] = " ".join(preloaded)
     _start(program, nproc, environment)
 
 
@@ -157,6 +168,24 @@ def coverage(
     print(f"{len(named & present)} of {len(named)} aclnn functions that torch_npu names are implemented")
     if missing:
         print("\n".join(describe_missing(name) for name in sorted(named - present)))
+
+
+@app.command("report")
+def print_report(
+    file: Annotated[
+        Path, typer.Argument(help="What `isthmus ascend run --report` wrote.", show_default=False)
+    ],
+    sites: Annotated[int, typer.Option(min=0, help="Number of call sites of each function.")] = 3,
+) -> None:
+    """Print the functions that a run called, that were refused, and that are missing, with their call sites."""
+    from isthmus_ascend.report import lines, read
+
+    try:
+        print("\n".join(lines(read(file), sites)))
+    except OSError as error:
+        raise fail(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise fail(error) from None
 
 
 @app.command()

@@ -25,6 +25,47 @@ except RuntimeError as error:
 print((x + 1).tolist())
 """
 
+# Waits after a failure, on its stream and on another one; then with a device that was restarted.
+STOPPED = """
+import torch, torch_npu
+
+x = torch.arange(3.0).npu()
+y = x[torch.tensor([7]).npu()]
+for _ in range(2):
+    try:
+        torch.npu.synchronize()
+    except RuntimeError as error:
+        print(str(error).splitlines()[-1])
+for wait in (lambda: (x + 1).cpu(), torch.npu.current_stream().synchronize):
+    try:
+        wait()
+    except RuntimeError as error:
+        print("507015" if "507015" in str(error) else error)
+with torch.npu.stream(torch.npu.Stream()):
+    print((x + 3).tolist())
+torch.npu.stop_device(0)
+torch.npu.restart_device(0)
+print((x + 1).tolist())
+"""
+
+# An operator that the runtime lacks, then right ones.
+LASTING = """
+import torch, torch_npu
+
+x, y = torch.tensor([1, 2, -1], dtype=torch.int32).npu(), torch.full((2, 2), 3.0).npu()
+torch.npu.synchronize()
+try:
+    torch_npu.npu_sub_sample(x, 3, 0.6)
+    torch.npu.synchronize()
+except RuntimeError as error:
+    print(str(error).replace(chr(10), " "))
+for _ in range(3):
+    try:
+        print((y @ y)[0, 0].item())
+    except RuntimeError as error:
+        print(str(error).replace(chr(10), " "))
+"""
+
 # Operators that the runtime refuses, through both interfaces, each followed by right ones on three streams.
 REFUSED = """
 import torch, torch_npu
@@ -156,8 +197,36 @@ dist.destroy_process_group()
 
 @needs_torch_npu
 @pytest.mark.parametrize("queue", ["0", "1", "2"])
+def test_a_stream_stays_stopped_after_a_failure(queue: str) -> None:
+    ended = start("run", "-c", STOPPED, TASK_QUEUE_ENABLE=queue)
+    first, *later = ended.stdout.splitlines()
+    cause = "isthmus ascend: error 507015 in aclrtSynchronizeDeviceWithTimeout: aclnnIndex: index 7 is out of bounds"
+    assert first.startswith(cause), ended.stderr
+    assert later[0].startswith(cause)
+    assert later[1:] == ["507015", "507015", "[3.0, 4.0, 5.0]", "[1.0, 2.0, 3.0]"]
+
+
+@needs_torch_npu
+@pytest.mark.parametrize("queue", [pytest.param("0", marks=pytest.mark.full), "1"])
+def test_an_error_in_the_task_queue_lasts(queue: str) -> None:
+    ended = start("run", "-c", LASTING, TASK_QUEUE_ENABLE=queue)
+    lines = ended.stdout.splitlines()
+    named = "operator SubSample of the older interface is not implemented"
+    assert named in lines[0], ended.stderr
+    if queue == "1":
+        assert (
+            "The process exits for this inner error, and the current working operator name is SubSample"
+            in lines[0]
+        )
+        assert all("507000" in line for line in lines[1:]) and len(lines) == 4
+    else:  # refused where it was called; nothing ran
+        assert lines[1:] == ["18.0"] * 3
+
+
+@needs_torch_npu
+@pytest.mark.parametrize("queue", ["0", "1", "2"])
 def test_a_failure_on_a_stream_is_raised_by_the_next_wait(queue: str) -> None:
-    ended = start("run", "-c", OPERATOR, TASK_QUEUE_ENABLE=queue)
+    ended = start("run", "-c", OPERATOR, TASK_QUEUE_ENABLE=queue, ISTHMUS_ASCEND_STRICT="0")
     assert ended.stdout.count("RuntimeError") == 3, ended.stderr
     assert ended.stdout.count("error code is 507015") == 2
     for index in (7, -9):
@@ -171,7 +240,7 @@ def test_a_failure_on_a_stream_is_raised_by_the_next_wait(queue: str) -> None:
 @needs_torch_npu
 @pytest.mark.parametrize("queue", [pytest.param("0", marks=pytest.mark.full), "1", "2"])
 def test_operators_after_a_refused_one_give_right_values(queue: str) -> None:
-    ended = start("run", "-c", REFUSED, TASK_QUEUE_ENABLE=queue)
+    ended = start("run", "-c", REFUSED, TASK_QUEUE_ENABLE=queue, ISTHMUS_ASCEND_STRICT="0")
     values = [line for line in ended.stdout.splitlines() if line.startswith("values")]
     assert values == ["values [18.0, 18.0, 18.0, 18.0]"] * 27, ended.stderr
     assert (ended.stdout.count("refused:"), ended.stdout.count("no error")) == (9, 0)

@@ -89,7 +89,8 @@ c10::IValue fused_sgd(Values& arguments, bool) {
   std::vector<at::Tensor> given[3], wide[3];
   for (size_t i = 0; i < 3; ++i) {
     if (!arguments[i].isNone()) given[i] = arguments[i].toTensorVector();
-    for (const at::Tensor& tensor : given[i]) wide[i].push_back(widened(tensor));
+    for (const at::Tensor& tensor : given[i])
+      wide[i].push_back(widened(tensor).contiguous());  // as the kernel takes for granted
   }
   for (size_t i = 1; i < 3; ++i)
     for (size_t k = 0; k < given[i].size(); ++k)

@@ -1,0 +1,25 @@
+// Whether the product supports a call: the rows of products.table.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <functional>
+#include <string>
+
+#include "opapi/objects.h"
+#include "opapi/program.h"
+
+namespace isthmus::ascend {
+
+// A tensor among the arguments, or one of a list; a null tensor has no dtype.
+struct GivenTensor {
+  size_t parameter;
+  const Descriptor* tensor;
+};
+
+// What the product refuses, as a card's message; empty if it supports the call. arguments: those that are no
+// tensors.
+std::string unsupported(int row, const Program& program, c10::ArrayRef<c10::IValue> arguments,
+                        c10::ArrayRef<GivenTensor> tensors);
+
+}  // namespace isthmus::ascend
