@@ -201,7 +201,9 @@ def custom_rows(table: list[Row], found: dict[str, set[str]], op_plugin: Path, t
                     continue
                 grouped[order(accepted | tested.get((row.name, parameter), set()))].append(series)
             if described and all(page.get(FILLED) for page in described):
-                members = [series for series in ("910", "310P", "910B", "910_93") if series in products] or ["950"]
+                members = [series for series in ("910", "310P", "910B", "910_93") if series in products] or [
+                    "950"
+                ]
                 lines.append(f"{row.name} {parameter} | {' '.join(members)} | filled | {source}")
             for accepted_text, members in grouped.items():
                 lines.append(
