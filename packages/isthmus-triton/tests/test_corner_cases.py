@@ -162,3 +162,22 @@ def test_a_network_of_shared_values_is_analysed_once():
     x, out = torch.randint(-99, 99, (128,), dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
     sorting_kernel[(1,)](x, out, 128, 128)
     assert torch.equal(out, torch.sort(-x).values)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def unit_rows_kernel(x, y, rows, N: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    mask = (row < rows)[:, None] & (column[None, :] < N)
+    values = tl.load(x + row[:, None] * N + column[None, :], mask=mask, other=0.0)
+    lengths = tl.sqrt(tl.sum(values * values, 1))
+    tl.store(y + row[:, None] * N + column[None, :], values / lengths[:, None], mask=mask)
+
+
+@pytest.mark.parametrize("n", [57, 60, 63, 64])
+def test_rows_that_end_before_their_block(n):
+    # gcc 12 multiplied by gathers that load nothing where masks are vectors
+    x = torch.randn(63, n)
+    y = torch.zeros_like(x)
+    unit_rows_kernel[(8,)](x, y, 63, n, 64, 8)
+    torch.testing.assert_close(y, torch.nn.functional.normalize(x, dim=1))
