@@ -14,7 +14,8 @@ from tests.helpers.ops_table import Case, cases
 # These have no gradients, or no tensor arguments; computing ones have their own tests.
 WITHOUT = {
     "implementations", "which", "patch", "unpad_gen_attention_mask", "grad_norm", "grad_norms", "clip_grad_norm_",
-    "adamw_", "cache_write", "paged_attention", "pack_linear", "packed_linear", "pack_weights", "rows_to_pack", "unpack_weights",
+    "adamw_", "cache_write", "paged_attention", "pack_linear", "packed_linear", "pack_weights", "rows_to_pack",
+    "unpack_weights",
 }  # fmt: skip
 # Composed of PyTorch's batched products.
 COMPOSITE = {"unpad_strided_batch_matmul"}
