@@ -81,3 +81,10 @@ def test_other_devices_are_still_refused():
     meta = [x.to("meta") for x in _inputs()[:3]]
     with pytest.raises(ValueError, match="Found input tensors on meta device"):
         flex_attention(*meta, enable_gqa=True)
+
+
+@torch.no_grad()
+def test_it_compiles_in_one_graph():
+    q, k, v = (torch.randn(1, 2, 32, 8).to("chip") for _ in range(3))
+    found = torch.compile(flex_attention, fullgraph=True, backend="aot_eager")(q, k, v)
+    torch.testing.assert_close(found, flex_attention(q, k, v))

@@ -15,6 +15,7 @@ from torch.utils import _triton
 
 from isthmus import chip
 from isthmus.chip import torch_version
+from isthmus.chip.patches import flex_attention
 from isthmus.opset import library
 
 
@@ -22,6 +23,8 @@ def register() -> None:
     """Register the interface for the device type. Indexed names are registered too, as Dynamo does for CUDA."""
     trace_rules.add("isthmus.chip")  # its functions call the runtime; Dynamo would warn of each C function
     trace_rules.add("isthmus.opset")  # calls kernels written in Python
+    # Traced with FlexAttention, so that it compiles in one graph.
+    trace_rules.get_legacy_mod_inlinelist().add(flex_attention.__file__)
     library.set_frame_compiler = set_eval_frame
     register_interface_for_device("chip", ChipInterface)
     for index in range(chip.device_count()):
