@@ -155,7 +155,7 @@ def alias(name: str, of: str, folder: str = LIBRARIES) -> Extension:
 
 
 def lookups() -> Extension:
-    """What `isthmus ascend run --report` preloads; it defines a function of the C library."""
+    """The library that `isthmus ascend run --report` preloads; it defines a function of the C library."""
     made = runtime_library("libisthmus_lookups", ["csrc/stand_ins/lookups.cpp"])
     made.sources = ["csrc/stand_ins/lookups.cpp"]
     made.libraries = ["dl"]

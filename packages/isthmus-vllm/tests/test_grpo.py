@@ -26,7 +26,7 @@ def test_generator_and_trainer_agree_at_every_step(models: Path, tmp_path: Path)
         str(tmp_path),
     ]
     environment = os.environ | {"ISTHMUS_BATCH_INVARIANT": "1", "VLLM_BATCH_INVARIANT": "1"}
-    environment |= {"ISTHMUS_HOST_DEVICES": "1"}
+    environment["ISTHMUS_HOST_DEVICES"] = "1"  # one device for trainer and generator
     done = subprocess.run(
         [sys.executable, *command], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
     )

@@ -1,4 +1,4 @@
-// What each product accepts: the rows of products.table, which the build writes into opapi_products.cpp.
+// Limits of the products: the rows of products.table, which the build writes into opapi_products.cpp.
 #pragma once
 
 #include <cstddef>

@@ -17,8 +17,7 @@ struct GivenTensor {
   const Descriptor* tensor;
 };
 
-// What the product refuses, as a card's message; empty if it supports the call. arguments: those that are no
-// tensors.
+// A card's message of refusal; empty if the product supports the call. arguments: those that are no tensors.
 std::string unsupported(int row, const Program& program, c10::ArrayRef<c10::IValue> arguments,
                         c10::ArrayRef<GivenTensor> tensors);
 

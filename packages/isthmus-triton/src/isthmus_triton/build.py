@@ -49,7 +49,7 @@ def compiler() -> list[str]:
 
 @functools.cache
 def _version() -> str:
-    """What the compiler says of itself."""
+    """The compiler's version and configuration, as its option ``-v`` prints them."""
     return subprocess.run([*compiler(), "-v"], capture_output=True, check=True, text=True).stderr
 
 

@@ -178,7 +178,7 @@ class Block:
 
     @property
     def yielded(self) -> list[Value]:
-        """What the block of a loop or a branch hands on, the condition of a loop included."""
+        """The values that the block of a loop or a branch passes on, the condition of a loop included."""
         last = self.operations[-1:]
         return last[0].operands if last and last[0].name in ("scf.yield", "scf.condition") else []
 
