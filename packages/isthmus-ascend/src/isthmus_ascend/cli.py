@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-import isthmus
 from isthmus_ascend.environment import LIBRARIES, NotBuilt, variables
+from isthmus_common import __version__
 from isthmus_common.exits import fail
 
 
@@ -205,6 +205,6 @@ def info() -> None:
     from isthmus_ascend.info import npus, table
 
     try:
-        print(table(npus(), str(isthmus.__version__)))
+        print(table(npus(), __version__))
     except RuntimeError as error:
         raise fail(error) from None
