@@ -117,7 +117,8 @@ def measure(options: argparse.Namespace, dtype: str) -> list[dict]:
         engines[name] = Engine(python, name, options.model, dtype, options.threads)
         print(f"{name}: started in {engines[name].start_s:.1f} s", flush=True)
     rows = []
-    for case, (sequences, prompt, tokens) in CASES.items():
+    for case in options.cases:
+        sequences, prompt, tokens = CASES[case]
         times: dict[str, list[float]] = {name: [] for name in names}
         sums: dict[str, set[int]] = {name: set() for name in names}
         for turn in range(options.rounds + 1):
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4, help="measured rounds (default 4)")
     parser.add_argument("--threads", type=int, default=1, help="threads of an engine (default 1)")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES, help="only these")
     parser.add_argument("--model", type=Path, default=ROOT / "build" / "vllm" / "models" / "small")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     options = parser.parse_args()
