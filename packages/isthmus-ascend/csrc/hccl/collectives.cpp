@@ -1,6 +1,7 @@
 // Collectives: enqueued on the host chip's streams.
 #include <vector>
 
+#include "acl/profiled_task.h"
 #include "comm.h"
 #include "element_bytes.h"
 
@@ -96,11 +97,13 @@ isthmus_reduce_op reduction_of(int operation) {
 
 }  // namespace isthmus::ascend::hccl
 
+using isthmus::ascend::ProfiledTask;
 using namespace isthmus::ascend::hccl;
 
 ISTHMUS_ASCEND_EXPORT int HcclAllReduce(void* from, void* to, uint64_t count, int dtype, int operation,
                                         void* comm, void* stream) {
   return call("HcclAllReduce", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_allReduce_");
     check(chip().all_reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
                             used_comm(comm)->comm, queue_of(stream)));
   });
@@ -109,6 +112,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAllReduce(void* from, void* to, uint64_t count, in
 ISTHMUS_ASCEND_EXPORT int HcclReduce(void* from, void* to, uint64_t count, int dtype, int operation,
                                      uint32_t root, void* comm, void* stream) {
   return call("HcclReduce", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_reduce_");
     check(chip().reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
                         static_cast<int32_t>(root), used_comm(comm)->comm, queue_of(stream)));
   });
@@ -117,6 +121,7 @@ ISTHMUS_ASCEND_EXPORT int HcclReduce(void* from, void* to, uint64_t count, int d
 ISTHMUS_ASCEND_EXPORT int HcclBroadcast(void* buffer, uint64_t count, int dtype, uint32_t root, void* comm,
                                         void* stream) {
   return call("HcclBroadcast", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_broadcast_");
     check(chip().broadcast(buffer, count, dtype_of(dtype), static_cast<int32_t>(root), used_comm(comm)->comm,
                            queue_of(stream)));
   });
@@ -125,6 +130,7 @@ ISTHMUS_ASCEND_EXPORT int HcclBroadcast(void* buffer, uint64_t count, int dtype,
 ISTHMUS_ASCEND_EXPORT int HcclAllGather(void* from, void* to, uint64_t count, int dtype, void* comm,
                                         void* stream) {
   return call("HcclAllGather", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_allGather_");
     check(chip().all_gather(to, from, count, dtype_of(dtype), used_comm(comm)->comm, queue_of(stream)));
   });
 }
@@ -132,6 +138,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAllGather(void* from, void* to, uint64_t count, in
 ISTHMUS_ASCEND_EXPORT int HcclReduceScatter(void* from, void* to, uint64_t count, int dtype, int operation,
                                             void* comm, void* stream) {
   return call("HcclReduceScatter", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_reduceScatter_");
     check(chip().reduce_scatter(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
                                 used_comm(comm)->comm, queue_of(stream)));
   });
@@ -140,6 +147,7 @@ ISTHMUS_ASCEND_EXPORT int HcclReduceScatter(void* from, void* to, uint64_t count
 ISTHMUS_ASCEND_EXPORT int HcclScatter(void* from, void* to, uint64_t count, int dtype, uint32_t root,
                                       void* comm, void* stream) {
   return call("HcclScatter", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_scatter_");
     check(chip().scatter(to, from, count, dtype_of(dtype), static_cast<int32_t>(root), used_comm(comm)->comm,
                          queue_of(stream)));
   });
@@ -148,6 +156,7 @@ ISTHMUS_ASCEND_EXPORT int HcclScatter(void* from, void* to, uint64_t count, int 
 ISTHMUS_ASCEND_EXPORT int HcclSend(void* from, uint64_t count, int dtype, uint32_t peer, void* comm,
                                    void* stream) {
   return call("HcclSend", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_send_");
     check(chip().send(from, count, dtype_of(dtype), static_cast<int32_t>(peer), used_comm(comm)->comm,
                       queue_of(stream)));
   });
@@ -156,6 +165,7 @@ ISTHMUS_ASCEND_EXPORT int HcclSend(void* from, uint64_t count, int dtype, uint32
 ISTHMUS_ASCEND_EXPORT int HcclRecv(void* to, uint64_t count, int dtype, uint32_t peer, void* comm,
                                    void* stream) {
   return call("HcclRecv", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_receive_");
     check(chip().receive(to, count, dtype_of(dtype), static_cast<int32_t>(peer), used_comm(comm)->comm,
                          queue_of(stream)));
   });
@@ -173,6 +183,7 @@ struct HcclSendRecvItem {
 ISTHMUS_ASCEND_EXPORT int HcclBatchSendRecv(const HcclSendRecvItem* items, uint32_t count, void* comm,
                                             void* stream) {
   return call("HcclBatchSendRecv", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_batchSendRecv_");
     require_not_null(items, "items");
     const auto found = used_comm(comm);
     isthmus_stream queue = queue_of(stream);
@@ -193,6 +204,7 @@ ISTHMUS_ASCEND_EXPORT int HcclBatchSendRecv(const HcclSendRecvItem* items, uint3
 ISTHMUS_ASCEND_EXPORT int HcclAlltoAll(const void* from, uint64_t from_count, int from_dtype, void* to,
                                        uint64_t to_count, int to_dtype, void* comm, void* stream) {
   return call("HcclAlltoAll", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_alltoall_");
     require_equal(from_dtype, to_dtype);
     if (from_count != to_count) throw Failure{kInvalidParameter, "the counts of the two buffers differ"};
     check(chip().all_to_all(to, from, to_count, dtype_of(to_dtype), used_comm(comm)->comm, queue_of(stream)));
@@ -204,6 +216,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAllV(const void* from, const uint64_t* from_c
                                         const uint64_t* to_counts, const uint64_t* to_offsets, int to_dtype,
                                         void* comm, void* stream) {
   return call("HcclAlltoAllV", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_alltoallv_");
     require_equal(from_dtype, to_dtype);
     const auto found = used_comm(comm);
     const Counts counts[] = {counts_of(to_counts, found->size, "receive counts"),
@@ -219,6 +232,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAllV(const void* from, const uint64_t* from_c
 ISTHMUS_ASCEND_EXPORT int HcclAlltoAllVC(const void* from, const uint64_t* matrix, int from_dtype, void* to,
                                          int to_dtype, void* comm, void* stream) {
   return call("HcclAlltoAllVC", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_alltoallvc_");
     require_equal(from_dtype, to_dtype);
     const auto found = used_comm(comm);
     require_not_null(matrix, "counts");
@@ -235,6 +249,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAllGatherV(const void* from, uint64_t count, void*
                                          const uint64_t* to_counts, const uint64_t* to_offsets, int dtype,
                                          void* comm, void* stream) {
   return call("HcclAllGatherV", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_allGatherV_");
     const auto found = used_comm(comm);
     const Counts counts = counts_of(to_counts, found->size, "counts");
     const Counts offsets = counts_of(to_offsets, found->size, "offsets");
@@ -248,6 +263,7 @@ ISTHMUS_ASCEND_EXPORT int HcclReduceScatterV(const void* from, const uint64_t* f
                                              const uint64_t* from_offsets, void* to, uint64_t, int dtype,
                                              int operation, void* comm, void* stream) {
   return call("HcclReduceScatterV", [&] {
+    const ProfiledTask task(stream, kCollectiveTask, "hcom_reduceScatterV_");
     const auto found = used_comm(comm);
     const Counts counts = counts_of(from_counts, found->size, "counts");
     const Counts offsets = counts_of(from_offsets, found->size, "offsets");

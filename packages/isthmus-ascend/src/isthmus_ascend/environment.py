@@ -14,10 +14,11 @@ from isthmus_ascend.options import TABLE
 from isthmus_common.files import make_folder, user_cache, write_file
 
 FOLDER = Path(__file__).resolve().parent
-COMMANDS = FOLDER / "bin"  # npu-smi and msprof
+COMMANDS = FOLDER / "bin"  # npu-smi
 HOME = FOLDER / "home"  # an installation of CANN, as far as clients look into it
 LIBRARIES = HOME / "lib64"
 PYTHON = HOME / "python"  # the module acl
+PROFILER = HOME / "tools/profiler/bin"  # msprof, where torch_npu looks for the rest of it
 
 SOURCED = """\
 # Environment of the reference runtime of AscendCL: source "$(isthmus ascend env)"
@@ -43,8 +44,9 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         ValueError: wrong ISTHMUS_ASCEND_CANN_VERSION.
         OSError: the folder of another release cannot be written.
     """
-    found = _constants(environment)
-    for name, folders in _searched().items():
+    home = _home(environment)
+    found = _constants(home, environment)
+    for name, folders in _searched(home).items():
         others = environment.get(name, os.defpath if name == "PATH" else "").split(os.pathsep)
         found[name] = os.pathsep.join([*folders, *(each for each in others if each and each not in folders)])
     return found
@@ -57,8 +59,9 @@ def set_env(environment: Mapping[str, str] = os.environ) -> Path:
         NotBuilt, ValueError: as :func:`variables`.
         OSError: it cannot be written.
     """
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in _constants(environment).items()]
-    for name, folders in _searched().items():
+    home = _home(environment)
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in _constants(home, environment).items()]
+    for name, folders in _searched(home).items():
         lines.append(f'export {name}={shlex.quote(os.pathsep.join(folders))}"${{{name}:+:${name}}}"\n')
     text = "".join(lines)
     path = user_cache() / "ascend" / f"env-{_digest(text)}" / "set_env.sh"
@@ -67,11 +70,8 @@ def set_env(environment: Mapping[str, str] = os.environ) -> Path:
     return path
 
 
-def _constants(environment: Mapping[str, str]) -> dict[str, str]:
-    if not (LIBRARIES / "libascendcl.so").exists():
-        raise NotBuilt(f"no such file: {LIBRARIES / 'libascendcl.so'}; build it with `make build`")
+def _constants(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     version = TABLE.text("ascend_cann_version", environment)
-    home = _home(version)
     return {
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_TOOLKIT_HOME": str(home),
@@ -81,22 +81,23 @@ def _constants(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _searched() -> dict[str, list[str]]:
+def _searched(home: Path) -> dict[str, list[str]]:
     """Return folders that come first in the variables which list folders."""
-    libraries = [str(LIBRARIES), *_with_pytorch()]
+    libraries = [str(home / "lib64"), *_with_pytorch()]
     return {
         "LD_LIBRARY_PATH": libraries,
         "LIBRARY_PATH": libraries[:2],  # for -lascendcl and -lopapi
         "PYTHONPATH": [str(PYTHON)],
-        "PATH": [
-            str(COMMANDS),
-            str(Path(sys.executable).parent),
-        ],  # npu-smi runs python3 of this installation
+        # Their programs run python3 of this installation.
+        "PATH": [str(COMMANDS), str(PROFILER), str(Path(sys.executable).parent)],
     }
 
 
-def _home(version: str) -> Path:
-    """Return the installation that names a release; that of another one than the default is in the cache."""
+def _home(environment: Mapping[str, str]) -> Path:
+    """Return the installation that names the release; that of another one than the default is in the cache."""
+    if not (LIBRARIES / "libascendcl.so").exists():
+        raise NotBuilt(f"no such file: {LIBRARIES / 'libascendcl.so'}; build it with `make build`")
+    version = TABLE.text("ascend_cann_version", environment)
     if version == DEFAULT:
         return HOME
     files = version_files(version)

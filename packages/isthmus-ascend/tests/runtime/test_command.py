@@ -55,9 +55,8 @@ def test_environment_of_a_shell(tmp_path: Path) -> None:
 
 
 def test_set_env_is_sourced_not_executed(tmp_path: Path) -> None:
-    ended = shell('"$(env)"', XDG_CACHE_HOME=str(tmp_path))
+    ended = shell('sh -euc ". $(env)" && "$(env)"', XDG_CACHE_HOME=str(tmp_path))
     assert ended.returncode == 2 and "set_env.sh sets variables of the shell: source /" in ended.stderr
-    assert shell('sh -euc ". $(env)"', XDG_CACHE_HOME=str(tmp_path)).returncode == 0
 
 
 def test_version_of_cann_is_an_option(tmp_path: Path) -> None:
@@ -74,9 +73,6 @@ print(version.value.decode())
 """
     found = isthmus("run", "-c", code, **environment).stdout.splitlines()
     assert found == ["['8.5.0']", "version=8.5.0", "Version=8.5.0 True", "8.5.0"]
-    assert shell(
-        'source "$(env)"; cat "$ASCEND_HOME_PATH/opp/version.info"', **environment
-    ).stdout.startswith("Version=8.5.0\n")
     wrong = isthmus("run", "-c", "0", ISTHMUS_ASCEND_CANN_VERSION="latest")
     assert wrong.returncode == 1 and wrong.stderr.startswith(
         "isthmus: ISTHMUS_ASCEND_CANN_VERSION=latest: not a release of CANN; expected a number such as"

@@ -44,8 +44,10 @@ def test_doctor_says_that_import_torch_fails() -> None:
     assert "breaks `import torch`: ImportError: libhccl.so" in failure and "`isthmus ascend run`" in failure
 
 
-def test_doctor_knows_the_variables_of_the_runtime() -> None:
-    assert list(environment.judge(variables({}))) == []
+def test_doctor_knows_the_variables_of_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for release in ({}, {"ISTHMUS_ASCEND_CANN_VERSION": "8.5.0"}):
+        assert list(environment.judge(variables(release))) == []
 
 
 def test_preloaded_libraries_find_the_functions_that_they_wrap() -> None:
