@@ -157,8 +157,9 @@ def test_a_folder_that_cannot_be_written_is_named() -> None:
 
 
 @needs_torch_npu
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("queue", ["1", "0"])
-def test_torch_npu_writes_its_files(queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_npu_writes_its_files(queue: str, tmp_path: Path) -> None:
     codes = [re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[0] for page in GUIDES]
     assert codes[0] == codes[1]
     code = codes[0].replace('"profile"', repr(str(tmp_path)))
