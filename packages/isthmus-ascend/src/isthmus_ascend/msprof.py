@@ -175,7 +175,7 @@ def op_summary(tasks: list[Task]) -> list[list[object]]:
                     task.stream,
                     task.name,
                     task.type,
-                    "dynamic",
+                    "N/A",
                     TYPES[task.kind],
                 ),
                 *(_us(task.started), _us(task.ended - task.started), _us(wait), 0, 0),
