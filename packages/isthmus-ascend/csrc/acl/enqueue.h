@@ -72,8 +72,8 @@ bool isthmus_ascend_profiles(void);
  * isthmus_ascend_end_task(), which must follow.
  *
  * name: of the function that was called.
- * operands: shapes and dtypes of the inputs, then those of the outputs, as op_summary has them, parted by
- * tabs. Returns null if no profiler records the stream, or it is captured. */
+ * operands: parted by tabs: shapes, dtypes, those of the outputs; of a collective bytes, communicator.
+ * Returns null if no profiler records the stream, or it is captured. */
 struct isthmus_ascend_task* isthmus_ascend_begin_task(void* stream, enum isthmus_ascend_task_kind kind,
                                                       const char* name, const char* operands);
 void isthmus_ascend_end_task(struct isthmus_ascend_task* task);

@@ -127,7 +127,7 @@ class Profile {
     return is_recording() ? devices_ : std::set<int32_t>();
   }
 
-  // Kind, name, stream, thread, call begins, call ends, task begins, task ends; shapes and dtypes.
+  // Kind, name, stream, thread, call begins, call ends, task begins, task ends; operands.
   static std::string line_of(const Task& task) {
     std::string line = kKinds[task.kind];
     line += "\t" + task.name;

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 USAGE = """\
 Usage: msprof --export=on --output=DIR    tables and trace of a folder PROF_*, in DIR/mindstudio_profiler_output
-       msprof --analyze=on --output=DIR   nothing to do: sizes and links of collectives are not measured
+       msprof --analyze=on --output=DIR   times and sizes of collectives, in DIR/analyze
        msprof --help                      this text
 Profile with torch_npu.profiler."""
 
@@ -42,8 +42,9 @@ class Task(NamedTuple):
         thread: that enqueued it.
         called, returned: when the function was called and returned, ns of the wall clock.
         started, ended: when the stream ran it, ns of the wall clock.
-        operands: shapes and dtypes of the inputs, then of the outputs.
+        operands: shapes and dtypes of the inputs, then of the outputs; of a collective its bytes and communicator.
         number: from 0, by start on its device.
+        order: from 0, of a collective among those of its communicator, which all ranks call in one order.
     """
 
     device: int
@@ -57,6 +58,7 @@ class Task(NamedTuple):
     ended: int
     operands: tuple[str, ...]
     number: int = 0
+    order: int = 0
 
     @property
     def type(self) -> str:
@@ -65,8 +67,15 @@ class Task(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the kernel."""
+        """Name of the kernel, or of the collective."""
+        if self.kind == "collective":
+            return f"{self.function}_{self.group[-3:]}_{self.order}_1"
         return f"{self.function}_{self.type}" if self.kind == "kernel" else self.function
+
+    @property
+    def group(self) -> str:
+        """Name of a collective's communicator."""
+        return self.operands[1] if self.kind == "collective" and len(self.operands) > 1 else ""
 
 
 def main() -> None:
@@ -99,7 +108,7 @@ def run(arguments: list[str]) -> str:
     if not (folder / "host/start_info").is_file():
         raise UsageError(f"not a folder PROF_* of the reference runtime: {folder}")
     if "--analyze" in options:
-        return "nothing to analyze"
+        return f"analyzed {analyze(folder)} collectives"
     return f"exported {export(folder)} tasks to {folder / OUTPUT}"
 
 
@@ -125,6 +134,50 @@ def export(folder: Path) -> int:
     return len(tasks)
 
 
+def analyze(folder: Path) -> int:
+    """Write communication.json of a profile, and return the number of its collectives; none writes no file."""
+    _, tasks = read(folder)
+    found = [task for task in tasks if task.kind == "collective"]
+    if found:
+        output = folder / "analyze"
+        output.mkdir(mode=0o750, exist_ok=True)
+        (output / "communication.json").write_text(json.dumps(communication(found)))
+    return len(found)
+
+
+def communication(tasks: list[Task]) -> dict[str, Any]:
+    """Return times and sizes of collectives by name and communicator.
+
+    The time of a collective includes its wait for other ranks. Data goes through the memory of the machine (SDMA).
+    """
+    found = {}
+    for task in tasks:
+        milliseconds, megabytes = (task.ended - task.started) / 1e6, int(task.operands[0] or 0) / 1e6
+        times = ("Elapse Time(ms)", "Transit Time(ms)")
+        unknown = ("Wait Time(ms)", "Synchronization Time(ms)", "Idle Time(ms)")
+        ratios = ("Wait Time Ratio", "Synchronization Time Ratio")
+        bandwidths = {name: _bandwidth(0, 0) for name in ("RDMA", "HCCS", "PCIE", "SIO")}
+        found[f"{task.name}@{task.group}"] = {
+            "Communication Time Info": {
+                "Start Timestamp(us)": float(_us(task.started)),
+                **dict.fromkeys(times, milliseconds),
+                **dict.fromkeys((*unknown, *ratios), 0),
+            },
+            "Communication Bandwidth Info": {**bandwidths, "SDMA": _bandwidth(milliseconds, megabytes)},
+        }
+    return found
+
+
+def _bandwidth(milliseconds: float, megabytes: float) -> dict[str, Any]:
+    return {
+        "Transit Time(ms)": milliseconds,
+        "Transit Size(MB)": megabytes,
+        "Bandwidth(GB/s)": round(megabytes / milliseconds, 4) if milliseconds else 0,
+        "Large Packet Ratio": 0,
+        "Size Distribution": {str(megabytes): [1, milliseconds]} if megabytes else {},
+    }
+
+
 def read(folder: Path) -> tuple[int, list[Task]]:
     """Return the process that was profiled, and its tasks by device and start."""
     info = ast.literal_eval((folder / "host/start_info").read_text())
@@ -134,7 +187,10 @@ def read(folder: Path) -> tuple[int, list[Task]]:
         device = int(path.parts[-3].removeprefix("device_"))
         found = [_task(device, offset, line.split("\t")) for line in path.read_text().splitlines()]
         found.sort(key=lambda task: task.started)
-        tasks += [task._replace(number=number) for number, task in enumerate(found)]
+        orders: dict[str, int] = defaultdict(int)
+        for number, task in enumerate(found):
+            tasks.append(task._replace(number=number, order=orders[task.group]))
+            orders[task.group] += 1
     return int(info["pid"]), sorted(tasks, key=lambda task: (task.device, task.number))
 
 
@@ -165,19 +221,11 @@ def op_summary(tasks: list[Task]) -> list[list[object]]:
             continue
         wait = max(task.started - previous.get(task.device, task.started), 0)
         previous[task.device] = max(task.ended, previous.get(task.device, 0))
-        shapes, dtypes, out_shapes, out_dtypes = (*task.operands, *("",) * 4)[:4]
+        operands = task.operands if task.kind == "kernel" else ()
+        shapes, dtypes, out_shapes, out_dtypes = (*operands, *("",) * 4)[:4]
         rows.append(
             [
-                *(
-                    task.device,
-                    0,
-                    task.number,
-                    task.stream,
-                    task.name,
-                    task.type,
-                    "N/A",
-                    TYPES[task.kind],
-                ),
+                *(task.device, 0, task.number, task.stream, task.name, task.type, "N/A", TYPES[task.kind]),
                 *(_us(task.started), _us(task.ended - task.started), _us(wait), 0, 0),
                 *(f'"{shapes}"', dtypes, _formats(dtypes)),
                 *(f'"{out_shapes}"', out_dtypes, _formats(out_dtypes)),

@@ -18,7 +18,7 @@ from tests.runtime.test_torch_npu import needs_torch_npu, start
 GUIDES = [ROOT / "docs" / folder / "ascend.md" for folder in ("guides", "zh/guides")]
 TASKS = """\
 kernel\taclnnMatmul\t3\t71\t1000\t2000\t3000\t9000\t2,3;3,4\tFLOAT;FLOAT\t2,4\tFLOAT
-collective\thcom_allReduce_\t4\t71\t2000\t2500\t8000\t14000\t
+collective\thcom_allReduce_\t4\t71\t2000\t2500\t8000\t14000\t3000\tgroup123
 copy\taclrtMemcpyAsync\t3\t71\t2600\t2700\t9100\t9200\t
 kernel\taclnnAdd\t3\t72\t3000\t3500\t16000\t18000\t4\tDT_BFLOAT16\t4\tDT_BFLOAT16
 """
@@ -63,6 +63,14 @@ def test_operators_have_times_and_shapes(profile: Path) -> None:
         *("6.000", "6.000", "0.100", "2.000")
     ]
     assert table(profile / OUTPUT, "api_statistic")[0]["API Name"] == "aclnnMatmul"
+
+
+def test_collectives_have_times_and_sizes(profile: Path) -> None:
+    assert run(["--analyze=on", f"--output={profile}"]) == "analyzed 1 collectives"
+    found = json.loads((profile / "analyze/communication.json").read_text())
+    times, bandwidths = found["hcom_allReduce__123_0_1@group123"].values()
+    assert times["Start Timestamp(us)"] == 5008 and times["Elapse Time(ms)"] == 0.006
+    assert bandwidths["SDMA"]["Transit Size(MB)"] == 0.003 and bandwidths["SDMA"]["Bandwidth(GB/s)"] == 0.5
 
 
 def test_the_trace_joins_calls_and_tasks(profile: Path) -> None:
