@@ -4,6 +4,8 @@ import csv
 import ctypes
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -164,16 +166,22 @@ def test_a_folder_that_cannot_be_written_is_named() -> None:
     acl.aclprofDestroyConfig(configuration)
 
 
+@pytest.fixture(scope="module")
+def profiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder where the example of the guide has written `profile`, with this task queue."""
+    folder = tmp_path_factory.mktemp("profiled")
+    (code,) = {re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[0] for page in GUIDES}
+    code = code.replace('"profile"', repr(str(folder / "profile")))
+    ended = start("run", "-c", code, TASK_QUEUE_ENABLE=request.param)
+    assert ended.returncode == 0 and "Error" not in ended.stdout + ended.stderr, ended.stdout + ended.stderr
+    return folder
+
+
 @needs_torch_npu
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("queue", ["1", "0"])
-def test_torch_npu_writes_its_files(queue: str, tmp_path: Path) -> None:
-    codes = [re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[0] for page in GUIDES]
-    assert codes[0] == codes[1]
-    code = codes[0].replace('"profile"', repr(str(tmp_path)))
-    ended = start("run", "-c", code, TASK_QUEUE_ENABLE=queue)
-    assert ended.returncode == 0 and "Error" not in ended.stdout + ended.stderr, ended.stdout + ended.stderr
-    (folder,) = tmp_path.glob("*_ascend_pt/ASCEND_PROFILER_OUTPUT")
+@pytest.mark.parametrize("profiled", ["1", "0"], indirect=True)
+def test_torch_npu_writes_its_files(profiled: Path) -> None:
+    (folder,) = profiled.glob("profile/*_ascend_pt/ASCEND_PROFILER_OUTPUT")
     kernels = table(folder, "kernel_details")
     products = [row for row in kernels if "Matmul" in row["Type"] or row["Type"] == "Mm"]
     assert [row["Step Id"] for row in products] == ["1", "2", "3"]
@@ -188,3 +196,18 @@ def test_torch_npu_writes_its_files(queue: str, tmp_path: Path) -> None:
     assert all(isinstance(event["ts"], str) for event in trace if event["ph"] == "X")
     arrows = [event for event in trace if event["name"] == "torch_to_npu" and event["ph"] == "f"]
     assert len(arrows) >= len(products)
+
+
+@needs_torch_npu
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("msprof-analyze"), reason="msprof-analyze is not on PATH")
+@pytest.mark.parametrize("profiled", ["1"], indirect=True)
+def test_msprof_analyze_shows_tables(profiled: Path) -> None:
+    lines = {line for page in GUIDES for line in page.read_text().splitlines() if " -d profile/*" in line}
+    ended = subprocess.run(
+        ["bash", "-euc", "\n".join(lines)],
+        cwd=profiled, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Model Profiling Time Distribution" in ended.stdout
+    assert [*profiled.glob("compared/*.xlsx")] and [*profiled.glob("advice/*.html")]
