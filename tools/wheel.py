@@ -7,7 +7,8 @@ that the compiled ones run on any Linux of manylinux_2_28, and names them so. Th
 compiled code alone and without PyTorch, and asks its commands for their help. Then it installs all wheels with the
 first PyTorch, computes on the chip, and runs `isthmus doctor`, a script under `isthmus run` and the conformance cases
 of one operator. It does this again with the last PyTorch, installed in its place; the wheels stay. At last PyTorch
-gets a version that is unknown. pip must be able to install PyTorch for each Python.
+gets a version that is unknown. Another environment gets isthmus-ascend, without isthmus, and the vendor's torch_npu,
+and computes on an NPU. pip must be able to install PyTorch for each Python.
 
 ``--machine aarch64`` builds the compiled wheels for another machine, with Debian's cross compiler, and tests them in
 emulation (tools/emulation.py).
@@ -245,6 +246,16 @@ def check(python: str, wheels: list[Path], folder: Path, torches: list[str]) -> 
         print(f"make: torch {torches[0]} -> {torches[-1]}, in place", flush=True)
         check_use(programs, folder)
     check_unknown_torch(programs, folder)
+    check_npu(python, own, folder / "npu", torches[0])
+
+
+def check_npu(python: str, own: Path, folder: Path, torch: str) -> None:
+    """Compute on an NPU by torch_npu, with isthmus-ascend and what it requires alone; say how long that takes."""
+    programs = environment(python, folder, f"torch=={torch}", "numpy", torch=torch)
+    begun = time.monotonic()
+    install(programs, torch, "--constraint", own, "isthmus-ascend[torch-npu]")
+    call(programs / "python", "-c", ADD.replace("chip", "npu"), folder=folder)
+    print(f"make: torch_npu installed and used in {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def main(pythons: list[str], torches: list[str], machine: str = MACHINE) -> list[Path]:

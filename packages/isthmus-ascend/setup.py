@@ -17,7 +17,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 import isthmus
-from isthmus.binaries.target import Target, targets
+from isthmus_common.pytorch import Target, targets
 
 ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build"

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "src"))  # `isthmus build` has the installed package instead
 
 from isthmus import binaries  # noqa: E402
-from isthmus.binaries.target import Target, targets  # noqa: E402
+from isthmus_common.pytorch import Target, targets  # noqa: E402
 
 BUILD = ROOT / "build"
 GROUPS = BUILD / "groups"

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from isthmus.binaries import version_of
+from isthmus_common.pytorch import version_of
 from tools.torch_next import used
 from tools.torch_next.python_names import Python
 from tools.torches import fetch, has_torch

@@ -64,6 +64,25 @@ def test_packed_weights_in_graphs_are_not_loaded_again(
         made.collective_rpc("reload_weights")
 
 
+def test_a_packed_output_layer_is_packed_again_after_it_was_loaded(
+    engine: Callable[..., Any], models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.ops.packed_weights._ALWAYS", 0)
+    made = engine("llama", seed=3)
+    assert greedy(made, PROMPTS, TOKENS) == transformers_greedy(models / "llama", PROMPTS, TOKENS)
+    assert made.collective_rpc(_is_head_packed) == [True]
+    head = transformers_model(models / "llama").lm_head.weight.detach()
+    made.collective_rpc(
+        _load, args=(("lm_head.weight", torch.zeros_like(head).index_fill_(0, torch.tensor(9), 1)),)
+    )
+    made.reset_prefix_cache()
+    assert {token for tokens in greedy(made, PROMPTS, TOKENS) for token in tokens} <= {0, 9}
+
+
+def _is_head_packed(worker: Any) -> bool:
+    return worker.get_model().lm_head.packed is not None
+
+
 def _load(worker: Any, weight: tuple[str, torch.Tensor]) -> None:
     worker.get_model().load_weights([weight])
 

@@ -7,11 +7,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from isthmus import binaries
-from isthmus.binaries.target import Target, installed_folder
 from isthmus_ascend.cann_version import DEFAULT, version_files
 from isthmus_ascend.options import TABLE
 from isthmus_common.files import make_folder, user_cache, write_file
+from isthmus_common.pytorch import Target, folder_name, installed_folder, version_of, versions_in
 
 FOLDER = Path(__file__).resolve().parent
 COMMANDS = FOLDER / "bin"  # npu-smi
@@ -126,10 +125,10 @@ def operators() -> Path:
     folder = installed_folder()
     if folder is None:
         raise NotBuilt("PyTorch is not installed; libopapi.so computes with its kernels")
-    version = binaries.version_of(folder)
-    found = HOME / binaries.folder_name(version)
+    version = version_of(folder)
+    found = HOME / folder_name(version)
     if not (found / "libopapi.so").exists():
-        built = ", ".join(binaries.versions_in(HOME.glob("torch_*/libopapi.so"))) or "none"
+        built = ", ".join(versions_in(HOME.glob("torch_*/libopapi.so"))) or "none"
         raise NotBuilt(
             f"no libopapi.so for PyTorch {version}; built for: {built}; build it with `make build`"
         )

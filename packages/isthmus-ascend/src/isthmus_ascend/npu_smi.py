@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Callable
 
-import isthmus
 from isthmus_ascend.npus import Npu, npus
+from isthmus_common import __version__
 
 USAGE = """\
 Usage: npu-smi info                       NPUs, their memory and processes
@@ -54,12 +54,12 @@ def answer(arguments: list[str]) -> list[str]:
     if arguments in (["-h"], ["--help"], ["info", "-h"]):
         return USAGE.splitlines()
     if arguments == ["-v"]:
-        return [f"npu-smi version: isthmus {isthmus.__version__}"]
+        return [f"npu-smi version: isthmus {__version__}"]
     if arguments[:1] != ["info"]:
         raise UsageError(f"unknown command: {' '.join(arguments) or '(none)'}")
     options = _options(arguments[1:])
     if not options:
-        return table(npus(), str(isthmus.__version__))
+        return table(npus(), __version__)
     match sorted(options), options.get("-t"):
         case ["-l"], _:
             return _listing(npus())
@@ -206,7 +206,7 @@ def _describe(npus: list[Npu], kind: str, options: dict[str, str]) -> list[str]:
 
 
 def _card_board(chips: list[Npu]) -> list[Field]:
-    version = f"isthmus {isthmus.__version__}"
+    version = f"isthmus {__version__}"
     names = _chip_names(chips[0])[1:] if chips[0].series == "950" else []
     return [
         ("Product Name", "isthmus host chip"),

@@ -52,7 +52,7 @@ def test_what_is_installed_is_what_the_extra_wants() -> None:
     )
     words = [word for command in COMMANDS if command.startswith("pip ") for word in shlex.split(command)]
     (torch,) = map(Requirement, core["torch"])
-    (version,) = (word.removeprefix("torch==") for word in words if word.startswith("torch=="))
+    (version,) = {word.removeprefix("torch==") for word in words if word.startswith("torch==")}
     assert torch.specifier.contains(version) and "isthmus-ascend[torch-npu]" in words
     (plugin,) = map(Requirement, ascend["torch-npu"])
     assert plugin.name == "torch-npu" and plugin.specifier.contains(version)

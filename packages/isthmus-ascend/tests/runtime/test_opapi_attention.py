@@ -254,6 +254,32 @@ def test_attention_of_one_query_over_a_cache(name: str, blocked: bool) -> None:
     check(name, {"out": out}, 1e-4, query=query, key=inputs[0], value=inputs[1], **options)
 
 
+@pytest.mark.parametrize("entries", [1, 2])
+def test_attention_of_a_prompt_with_a_shift_of_its_scores(entries: int) -> None:
+    query, key, value = real(2, 4, 3, 8), real(2, 2, 6, 8), real(2, 2, 6, 8)
+    shift, mask = real(entries, 4, 5, 7), flags(3, 6) & (torch.arange(6) > 0)
+    biased = shift[:, :, :3, :6].double().masked_fill(mask, -torch.inf).expand(2, 4, 3, 6)
+    expected = F.scaled_dot_product_attention(
+        query.double(), key.double(), value.double(), biased, scale=0.4, enable_gqa=True
+    )
+    given = {
+        "query": query,
+        "key": [key],
+        "value": [value],
+        "atten_mask": mask,
+        "pre_tokens": 1000,
+        "next_tokens": 1000,
+    }
+    given |= {"num_heads": 4, "num_key_value_heads": 2, "scale": 0.4, "input_layout": "BNSD"}
+    check("FusedInferAttentionScoreV3", {"out": expected}, 1e-4, **given, pse_shift=shift)
+    with pytest.raises(
+        ValueError, match=r"pseShift has shape \[1, 1, 5, 7\], expected \[1 or 2, 4, at least 3"
+    ):
+        opapi.named(
+            "FusedInferAttentionScoreV3", **given, pse_shift=shift[:1, :1], out=torch.zeros(2, 4, 3, 8)
+        )
+
+
 def test_arguments_that_attention_does_not_read_are_refused() -> None:
     one, out = real(1, 1, 2, 8), torch.zeros(1, 1, 2, 8)
     given = {"query": one, "key": [one], "value": [one], "num_heads": 1, "input_layout": "BNSD", "out": out}

@@ -68,6 +68,25 @@ def test_a_refusal_has_the_text_of_a_card() -> None:
     assert "EZ1001" not in kind
 
 
+def test_a_compressed_mask_has_2048_positions() -> None:
+    code = """
+        import torch
+        from tests.runtime.strict_jobs import refused
+        x = torch.zeros(1, 1, 4, 64)
+        given = {"query": x, "key": [x], "value": [x], "num_heads": 1, "input_layout": "BNSD", "out": x}
+        for shape in ((4, 4), (2048, 2048), (1, 1, 2048, 2048), None):
+            mask = shape and torch.ones(shape).bool().triu(1)
+            for mode in (0, 3):
+                print(refused("FusedInferAttentionScoreV3", **given, sparse_mode=mode, atten_mask=mask) or "taken")
+    """
+    mine = "error 161002 in aclnnFusedInferAttentionScoreV3: "
+    expected = "expected [2048, 2048], [1, 2048, 2048] or [1, 1, 2048, 2048]"
+    lines = children.output(code, **STRICT).splitlines()
+    assert [line == "taken" for line in lines] == [True, False, True, True, True, True, True, False]
+    assert f"{mine}attenMask has shape [4, 4] and sparseMode is 3, {expected}" in lines[1]
+    assert f"{mine}attenMask is absent and sparseMode is 3, {expected}" in lines[7]
+
+
 def test_bfloat16_and_float8_by_product() -> None:
     code = """
         import torch

@@ -12,6 +12,7 @@ import torch
 
 import isthmus
 from isthmus import binaries
+from isthmus_common.pytorch import folder_name, minor_version
 
 KERNELS = binaries.find(torch.__version__).folder / binaries.KERNELS
 
@@ -21,8 +22,8 @@ def test_the_core_of_this_process_is_that_of_its_pytorch() -> None:
 
     found = binaries.find(torch.__version__)
     assert Path(_C.__file__).parent == found.folder
-    assert binaries.minor_version(found.torch) == binaries.minor_version(torch.__version__)
-    assert binaries.minor_version(torch.__version__) in binaries.versions()
+    assert minor_version(found.torch) == minor_version(torch.__version__)
+    assert minor_version(torch.__version__) in binaries.versions()
     assert (found.folder / binaries.KERNELS).is_file()
 
 
@@ -30,7 +31,7 @@ def test_the_core_of_this_process_is_that_of_its_pytorch() -> None:
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with binaries for PyTorch 2.9 and 2.10."""
     for version in ("2.9.1", "2.10.0+cpu"):
-        folder = tmp_path / binaries.folder_name(version)
+        folder = tmp_path / folder_name(version)
         folder.mkdir()
         (folder / binaries.RECORD).write_text(json.dumps({"torch": version, "kernels": "DEFAULT"}))
     monkeypatch.setattr(binaries, "__file__", str(tmp_path / "__init__.py"))

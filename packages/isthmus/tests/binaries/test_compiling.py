@@ -14,6 +14,7 @@ import torch
 
 from isthmus import binaries
 from isthmus.binaries import compiling
+from isthmus_common.pytorch import folder_name
 
 # A build that needs no compiler: it records that it ran, or fails.
 SETUP = """\
@@ -149,5 +150,5 @@ def test_the_sources_in_a_wheel_are_compiled_where_the_result_is_looked_for(tmp_
         text=True,
         check=True,
     ).stdout.splitlines()[-2:]
-    folder = tmp_path / "src" / "isthmus" / "binaries" / binaries.folder_name(torch.__version__)
+    folder = tmp_path / "src" / "isthmus" / "binaries" / folder_name(torch.__version__)
     assert [Path(tmp_path / path).parent for path in found] == [folder, folder]

@@ -12,6 +12,7 @@
 
 #include <limits>
 
+#include "acl/enqueue.h"
 #include "opapi/functions/families.h"
 
 namespace isthmus::ascend {
@@ -88,6 +89,16 @@ Probabilities compute_probabilities(const Sequences& s, const at::Tensor& log_su
   return w;
 }
 
+// Modes of which a card takes the causal mask of 2,048 positions, whatever there are.
+void check_compressed(const at::Tensor& mask, int64_t mode) {
+  constexpr int64_t kSize = 2048;
+  const bool is_square =
+      mask.defined() && mask.dim() >= 2 && mask.size(-1) == kSize && mask.size(-2) == kSize;
+  TORCH_CHECK(is_square && mask.dim() <= 4 && mask.numel() == kSize * kSize, "attenMask ",
+              mask.defined() ? "has shape " : "is absent", mask.defined() ? c10::str(mask.sizes()) : "",
+              " and sparseMode is ", mode, ", expected [2048, 2048], [1, 2048, 2048] or [1, 1, 2048, 2048]");
+}
+
 }  // namespace
 
 at::Tensor by_head(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
@@ -160,6 +171,7 @@ at::Tensor masked_out(const Call& call, int64_t batch, int64_t queries, int64_t 
   const int64_t mode = call.integer("sparse_mode");
   TORCH_CHECK(mode >= 0 && mode <= 6, "sparseMode is ", mode, ", expected 0 to 6");
   const at::Tensor mask = call.optional("atten_mask");
+  if (isthmus_ascend_strict() && mode >= 2 && mode <= 4) check_compressed(mask, mode);
   const at::Tensor rows = at::arange(queries).unsqueeze(1), columns = at::arange(keys);
   const int64_t before = call.integer("pre_tokens"), after = call.integer("next_tokens");
   const int64_t shift = mode >= 3 ? keys - queries : 0;   // counted from the last query and key

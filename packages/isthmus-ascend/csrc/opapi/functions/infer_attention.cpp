@@ -66,6 +66,17 @@ std::vector<int64_t> starts_of(const std::vector<int64_t>& counts) {
   return starts;
 }
 
+// What pse_shift adds to the scores of one entry: [1, heads, queries, keys].
+at::Tensor shifted(const at::Tensor& shift, int64_t batch, int64_t i, int64_t heads, int64_t queries,
+                   int64_t keys) {
+  TORCH_CHECK(shift.dim() == 4 && (shift.size(0) == 1 || shift.size(0) == batch) && shift.size(1) == heads &&
+                  shift.size(2) >= queries && shift.size(3) >= keys,
+              "pseShift has shape ", shift.sizes(), ", expected [1 or ", batch, ", ", heads, ", at least ",
+              queries, ", at least ", keys, "]");
+  const int64_t entry = shift.size(0) == 1 ? 0 : i;
+  return shift.slice(0, entry, entry + 1).slice(2, 0, queries).slice(3, 0, keys);
+}
+
 void infer_attention(const Call& call) {
   const std::string layout = call.text("input_layout");
   const size_t bar = layout.find('_');
@@ -114,6 +125,10 @@ void infer_attention(const Call& call) {
                       -1);
     }
     s.bias = as_bias(masked_out(call, i, queries[i], keys[i]), s.query);
+    if (const at::Tensor shift = call.optional("pse_shift"); shift.defined()) {
+      const at::Tensor part = shifted(shift, batch, i, heads, queries[i], keys[i]);
+      s.bias = s.bias.defined() ? s.bias.add(part) : part;
+    }
     s.sink = call.optional("sink");
     const Attended result = attend(s);
     outs.push_back(result.out.nan_to_num(0));

@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
 import isthmus
+from isthmus_common.pytorch import folder_name, versions_in
 
 RECORD = "build.json"
 MADE_BY = "isthmus"  # its entry for the version of an Isthmus whose `isthmus build` made it; none in a wheel
@@ -67,40 +66,9 @@ class Damaged(NotBuilt):
         Exception.__init__(self, f"{self.problem}; {self.remedy}")
 
 
-def minor_version(version: str) -> str:
-    """Return major and minor version: "2.13" of "2.13.0+cpu", of "2.13rc1" and of "2.13.0a0+git1234"."""
-    found = re.match(r"\d+\.\d+", version)
-    return found[0] if found else version
-
-
-def folder_name(version: str) -> str:
-    """Return the name of the folder for a version of PyTorch: "torch_2_13"."""
-    return f"torch_{minor_version(version).replace('.', '_')}"
-
-
-def version_of(folder: Path) -> str:
-    """Return the version of the PyTorch in a folder ``torch``, which is not imported.
-
-    Raises:
-        OSError: there is none.
-        ValueError: its version.py has no version.
-    """
-    text = (folder / "version.py").read_text(encoding="utf-8")
-    if found := re.search(r"^__version__ = ['\"](.+?)['\"]", text, flags=re.MULTILINE):
-        return found[1]
-    raise ValueError(f"{folder / 'version.py'}: no version")
-
-
 def versions() -> list[str]:
     """Return the minor versions of PyTorch that there are binaries for, oldest first."""
     return versions_in(Path(__file__).parent.glob(f"torch_*/{RECORD}"))
-
-
-def versions_in(files: Iterable[Path]) -> list[str]:
-    """Return the minor versions that files in folders of :func:`folder_name` are for, oldest first."""
-    names = [re.fullmatch(r"torch_(\d+)_(\d+)", path.parent.name) for path in files]
-    numbers = sorted(tuple(map(int, name.groups())) for name in names if name)
-    return [".".join(map(str, number)) for number in numbers]
 
 
 def find(version: str) -> Binaries:

@@ -1,13 +1,47 @@
-"""The PyTorch that a build compiles against; the builds of isthmus and of isthmus-ascend import this."""
+"""A PyTorch by its folder, which is not imported: its version, and what a build against it needs.
+
+The builds of isthmus and of isthmus-ascend import this.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus import binaries
+
+def minor_version(version: str) -> str:
+    """Return major and minor version: "2.13" of "2.13.0+cpu", of "2.13rc1" and of "2.13.0a0+git1234"."""
+    found = re.match(r"\d+\.\d+", version)
+    return found[0] if found else version
+
+
+def folder_name(version: str) -> str:
+    """Return the name of the folder for a version of PyTorch: "torch_2_13"."""
+    return f"torch_{minor_version(version).replace('.', '_')}"
+
+
+def version_of(folder: Path) -> str:
+    """Return the version of the PyTorch in a folder ``torch``, which is not imported.
+
+    Raises:
+        OSError: there is none.
+        ValueError: its version.py has no version.
+    """
+    text = (folder / "version.py").read_text(encoding="utf-8")
+    if found := re.search(r"^__version__ = ['\"](.+?)['\"]", text, flags=re.MULTILINE):
+        return found[1]
+    raise ValueError(f"{folder / 'version.py'}: no version")
+
+
+def versions_in(files: Iterable[Path]) -> list[str]:
+    """Return the minor versions that files in folders of :func:`folder_name` are for, oldest first."""
+    names = [re.fullmatch(r"torch_(\d+)_(\d+)", path.parent.name) for path in files]
+    numbers = sorted(tuple(map(int, name.groups())) for name in names if name)
+    return [".".join(map(str, number)) for number in numbers]
 
 
 class Target(NamedTuple):
@@ -18,12 +52,12 @@ class Target(NamedTuple):
     @property
     def version(self) -> str:
         """Version with its local part: 2.13.0+cpu."""
-        return binaries.version_of(self.folder)
+        return version_of(self.folder)
 
     @property
     def package(self) -> str:
         """Folder for the binaries of its minor version: torch_2_13."""
-        return binaries.folder_name(self.version)
+        return folder_name(self.version)
 
     @property
     def include_flags(self) -> list[str]:
