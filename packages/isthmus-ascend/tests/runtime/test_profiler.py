@@ -14,9 +14,10 @@ import pytest
 from isthmus_ascend.environment import PROFILER
 from isthmus_ascend.msprof import OUTPUT, UsageError, run
 from tests.helpers.children import ROOT
-from tests.runtime.runtime import DEVICE_TO_DEVICE, acl, fails
+from tests.runtime.runtime import DEVICE_TO_DEVICE, acl, fails, hccl
 from tests.runtime.test_torch_npu import needs_torch_npu, start
 
+FLOAT32, SUM = 4, 0  # of HcclDataType and HcclReduceOp
 GUIDES = [ROOT / "docs" / folder / "ascend.md" for folder in ("guides", "zh/guides")]
 TASKS = """\
 kernel\taclnnMatmul\t3\t71\t1000\t2000\t3000\t9000\t2,3;3,4\tFLOAT;FLOAT\t2,4\tFLOAT
@@ -155,6 +156,31 @@ def test_tasks_are_recorded_between_start_and_stop(tmp_path: Path) -> None:
     acl.aclrtDestroyStream(stream)
     with fails(200007, "setting 3 of the profiler is not supported"):
         acl.aclprofSetConfig(3, b"50", 2)
+
+
+def test_collectives_are_recorded_with_their_bytes(tmp_path: Path) -> None:
+    acl.aclrtSetDevice(0)
+    comm = ctypes.c_void_p()
+    hccl.HcclCommInitAll(1, (ctypes.c_int32 * 1)(0), ctypes.byref(comm))
+    stream, address = acl.result_of("aclrtCreateStream"), acl.result_of("aclrtMalloc", 4096, 0)
+    path, configuration = str(tmp_path).encode(), configuration_of(0)
+    acl.aclprofInit(path, len(path))
+    acl.aclprofStart(configuration)
+    hccl.HcclAllReduce(address, address, 100, FLOAT32, SUM, comm, stream)
+    hccl.HcclGroupStart()  # begins what is in it at its end
+    hccl.HcclAllReduce(address, address, 100, FLOAT32, SUM, comm, stream)
+    hccl.HcclGroupEnd()
+    acl.aclprofStop(configuration)
+    acl.aclprofFinalize()
+    acl.aclprofDestroyConfig(configuration)
+    (folder,) = tmp_path.iterdir()
+    assert run(["--analyze=on", f"--output={folder}"]) == "analyzed 1 collectives"
+    ((name, found),) = json.loads((folder / "analyze/communication.json").read_text()).items()
+    assert re.fullmatch(r"hcom_allReduce__\w{3}_0_1@hccl_\w+", name)
+    assert found["Communication Bandwidth Info"]["SDMA"]["Transit Size(MB)"] == 0.0004
+    hccl.HcclCommDestroy(comm)
+    acl.aclrtFree(address)
+    acl.aclrtDestroyStream(stream)
 
 
 def test_a_folder_that_cannot_be_written_is_named() -> None:
