@@ -10,7 +10,9 @@ class ProfiledTask {
   ProfiledTask(void* stream, isthmus_ascend_task_kind kind, const char* name, const char* operands = "")
       : task_(isthmus_ascend_profiles() ? isthmus_ascend_begin_task(stream, kind, name, operands) : nullptr) {
   }
-  ~ProfiledTask() { isthmus_ascend_end_task(task_); }
+  ~ProfiledTask() {
+    if (task_ != nullptr) isthmus_ascend_end_task(task_);
+  }
   ProfiledTask(const ProfiledTask&) = delete;
   ProfiledTask& operator=(const ProfiledTask&) = delete;
 

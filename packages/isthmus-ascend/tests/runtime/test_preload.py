@@ -32,8 +32,9 @@ def test_import_with_what_a_wheel_runs_at_start(first: str, tmp_path: Path) -> N
     (line,) = [line for line in (ASCEND / "setup.py").read_text().splitlines() if "preload.install()" in line]
     (tmp_path / "isthmus-ascend.pth").write_text(line.split('"')[1].removesuffix("\\n") + "\n")
     start = f"import site; site.addsitedir({str(tmp_path)!r})"
-    ended = python("-c", f"{start}\nimport {first}, torch; print((torch.ones(3, device='npu') + 1).tolist())")
-    assert ended.stdout == "[2.0, 2.0, 2.0]\n", ended.stderr
+    code = "print((torch.ones(3, device='npu') + 1).tolist(), acl.rt.get_device())"
+    ended = python("-c", f"{start}\nimport {first}, torch, acl; {code}")
+    assert ended.stdout == "[2.0, 2.0, 2.0] (0, 0)\n", ended.stderr
 
 
 @needs_torch_npu
