@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from isthmus_ascend.environment import COMMANDS, LIBRARIES, NotBuilt, set_env, variables
+from isthmus_ascend.environment import LIBRARIES, NotBuilt, set_env, variables
 from isthmus_common.exits import fail
 
 
@@ -85,6 +85,7 @@ def run(
 ) -> None:
     """Run a program of Python that uses torch_npu; for other commands see `isthmus ascend exec`."""
     if not _is_python(program):
+        _refuse_option(program[0])
         raise fail(
             f"not a script.py, -m module or -c code: {program[0]}; for a command use "
             f"`isthmus ascend exec -- {' '.join(program)}`",
@@ -101,7 +102,8 @@ def run(
 )
 def execute(command: Command, devices: Devices = None, report: Report = None) -> None:
     """Run a command, such as pytest or torchrun, whose programs use torch_npu."""
-    _replace(_found(command), _asked(devices, report))
+    environment = _asked(devices, report)
+    _replace(_found(command, environment), environment)
 
 
 def _asked(devices: int | None, report: Path | None) -> dict[str, str]:
@@ -145,16 +147,18 @@ def _python(program: list[str], nproc: int = 0) -> list[str]:
     return [sys.executable, "-c", TORCHRUN, "--nproc-per-node", str(nproc), *program]
 
 
-def _found(command: list[str]) -> list[str]:
-    """Return a command line with the path of its program: one of this environment, else of PATH."""
-    beside = Path(sys.executable).parent
-    folders = [str(COMMANDS), str(beside), os.environ.get("PATH", "")]
-    found = shutil.which(command[0], path=os.pathsep.join(folders))
-    if found is None and command[0].startswith("-"):
-        raise fail(f"no such option: {command[0]}; options stand first, those of the program after it", 2)
+def _found(command: list[str], environment: dict[str, str]) -> list[str]:
+    """Return a command line with the path of its program: one of this installation, else of PATH."""
+    found = shutil.which(command[0], path=environment["PATH"])
     if found is None:
+        _refuse_option(command[0])
         raise fail(f"no such command: {command[0]}", 2)
     return [found, *command[1:]]
+
+
+def _refuse_option(word: str) -> None:
+    if word.startswith("-"):
+        raise fail(f"no such option: {word}; options stand first, those of the program after it", 2)
 
 
 @app.command(
@@ -179,7 +183,7 @@ def fault(
     """Run a program and inject a failure, to test its recovery; options stand before the kind."""
     environment = _environment()
     environment["ISTHMUS_ASCEND_FAULT"] = ":".join([kind.value, str(call), *([function] if function else [])])
-    _replace(_python(program) if _is_python(program) else _found(program), environment)
+    _replace(_python(program) if _is_python(program) else _found(program, environment), environment)
 
 
 @app.command()

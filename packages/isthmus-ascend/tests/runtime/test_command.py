@@ -112,6 +112,7 @@ def test_run_starts_a_module_or_code() -> None:
 def test_exec_starts_a_command() -> None:
     assert isthmus("exec", "--", "printenv", "ASCEND_HOME_PATH").stdout == f"{HOME}\n"
     assert isthmus("exec", "--devices", "3", "printenv", "ISTHMUS_ASCEND_DEVICES").stdout == "3\n"
+    assert isthmus("exec", "msprof", "--help").stdout.startswith("Usage: msprof --export=on")
 
 
 def test_what_cannot_be_started_is_refused() -> None:
@@ -138,7 +139,8 @@ def test_errors_of_the_system_take_one_line(tmp_path: Path) -> None:
         assert ended.returncode == 2 and last.startswith("isthmus: cannot start /"), ended.stderr
     for option in (("--devices", "-1"), ("--nproc", "-1")):
         assert isthmus("run", *option, "-c", "0").returncode == 2
-    assert "no such option: --flood; options stand first" in isthmus("exec", "--flood", "x.py").stderr
+    for name in ("run", "exec"):
+        assert "no such option: --flood; options stand first" in isthmus(name, "--flood", "x.py").stderr
 
 
 def test_fault_sets_the_variable() -> None:
