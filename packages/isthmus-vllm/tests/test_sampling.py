@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,25 @@ def test_seeds_reproduce_in_any_batch(
     assert tokens_of(sample(made, **parameters | {"seed": 4})) != together
 
 
+ONCE = """
+import torch
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
+from vllm.v1.sample.ops.topk_topp_triton import apply_top_k_top_p_triton
+
+logits = torch.randn(5, 1000)
+k, p = torch.tensor([1000, 20, 1000, 7, 1000], dtype=torch.int32), torch.tensor([0.7, 0.5, 1, 1, 0.3])
+found = apply_top_k_top_p_triton(*(each.cuda() for each in (logits, k, p)))
+print((found.cpu() == apply_top_k_top_p_pytorch(logits, k, p)).all().item())
+"""
+
+
+def test_top_p_is_applied_once_where_the_device_is_called_cuda(tmp_path: Path) -> None:
+    script = tmp_path / "once.py"
+    script.write_text(ONCE)
+    command = [sys.executable, "-m", "isthmus", "run", str(script)]
+    assert "True" in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
 CASES = [
     {"temperature": 1.0},
     {"temperature": 0.5},
@@ -160,7 +181,7 @@ def draws_fit(made: Any, folder: Path, parameters: dict[str, Any], count: int) -
     """Draw one token ``count`` times; compare with the distribution by the chi-square test."""
     from scipy.stats import chisquare
 
-    prompt = PROMPTS[1]
+    prompt = PROMPTS[3]  # the shortest: each draw computes it
     wanted = probabilities(transformers_logits(folder, prompt)[-1], **parameters) * count
     outputs = sample(made, [prompt] * (count // 500), n=500, max_tokens=1, detokenize=False, **parameters)
     drawn = torch.tensor([tokens[0] for tokens in tokens_of(outputs)])

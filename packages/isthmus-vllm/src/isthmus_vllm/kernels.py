@@ -1,4 +1,6 @@
-"""vLLM's Triton kernel that every model needs, in PyTorch's operators, for chips without a Triton backend."""
+"""vLLM's Triton kernels: the one that every model needs in PyTorch's operators, for chips without a Triton backend;
+and the choice among those of top-p.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,26 @@ from typing import Any
 
 import torch
 
+from isthmus_common.patches import Scope
+
+TOP_P = "vllm.v1.sample.ops.topk_topp_triton"
+_scope = Scope("vllm")
+
 
 def register() -> None:
     """Let vLLM call it in place of its own."""
     from vllm.triton_utils.dispatcher import register_kernels
 
     register_kernels({"vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel": slot_mapping})
+
+
+def apply_top_p_once() -> None:
+    """Let one kernel apply top-p; for batches of at most so many rows, two may, of which each takes the other's part.
+
+    One asks whether the platform is CUDA, the other whether the device is called so, which it is under
+    ``isthmus run``.
+    """
+    _scope.replace(f"{TOP_P}._SPLIT_MAX_BATCH", lambda _: 0, "two kernels would apply top-p to the same rows")
 
 
 def slot_mapping(

@@ -10,6 +10,7 @@ from torch.distributed import Backend
 from vllm.platforms.interface import DeviceCapability, Platform, PlatformEnum
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
+from isthmus_common.after_import import when_imported
 from isthmus_vllm import versions
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ class ChipPlatform(Platform):
     @classmethod
     def import_kernels(cls) -> None:
         """Define the operators of vLLM's compiled library that it calls on every device."""
-        from isthmus_vllm import compiled  # noqa: F401
+        from isthmus_vllm import compiled, kernels  # noqa: F401
+
+        when_imported(kernels.TOP_P, kernels.apply_top_p_once)
 
     @classmethod
     def import_ir_kernels(cls) -> None:

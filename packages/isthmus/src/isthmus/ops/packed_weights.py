@@ -57,8 +57,6 @@ def why_not_packed(weight: Tensor) -> str:
         return f"a weight of shape {tuple(weight.shape)} is not [out features, in features]"
     if not torch.backends.mkldnn.is_available():
         return "this PyTorch has no oneDNN"
-    if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return "oneDNN has no bfloat16 products on this processor"
     return ""
 
 
