@@ -272,7 +272,7 @@ ascend: setup $(STAMPS)/torch_npu
 	@$(PYTEST) $(ASCEND)/tests
 
 ascend-core: setup
-	@eval "$$($(BIN)/isthmus ascend env)"; \
+	@. "$$($(BIN)/isthmus ascend env)"; \
 	  ISTHMUS_DRIVER=ascend ISTHMUS_ASCEND_DEVICES=2 ISTHMUS_ASCEND_MEMORY=2GiB $(PYTEST) $(CORE_TESTS)
 
 # What kernels that run later would break: ISTHMUS_HOST_ASYNC.

@@ -37,7 +37,7 @@ RUNTIME = "libascendcl"
 FOLDERS = {RUNTIME: "acl", "libacl_op_compiler": "op_compiler", "libhccl": "hccl"}
 OPERATORS = "libopapi"
 # Names under which torch_npu looks for functions of other libraries.
-OPERATORS_TOO, HCCL_TOO = "libnnopbase", "libhcomm"
+OPERATORS_TOO, HCCL_TOO, PROFILER_TOO = "libnnopbase", "libhcomm", "libmsprofiler"
 # Libraries that torchair, a part of torch_npu, is linked with, and the source of csrc/stand_ins of each.
 STAND_INS = {
     "libge_runner": "graph_engine",
@@ -45,6 +45,7 @@ STAND_INS = {
     "libgraph": "empty",
     "libfmk_parser": "empty",
     "libascend_protobuf": "empty",
+    "libascend_hal": "driver",
 }
 TABLES = ["csrc/opapi/functions.table", "csrc/opapi/older.table", "csrc/opapi/products.table"]
 
@@ -201,6 +202,7 @@ def extensions() -> list[Extension]:
         driver_operators(),
         *(runtime_library(name, grouped(folder)) for name, folder in FOLDERS.items()),
         alias(HCCL_TOO, "libhccl"),
+        alias(PROFILER_TOO, RUNTIME),
         *(runtime_library(name, [f"csrc/stand_ins/{source}.cpp"]) for name, source in STAND_INS.items()),
         lookups(),
         *(operators(each) for each in targets()),

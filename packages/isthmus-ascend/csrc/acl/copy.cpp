@@ -4,6 +4,7 @@
 
 #include "context.h"
 #include "memory.h"
+#include "profiled_task.h"
 #include "stream_work.h"
 
 namespace isthmus::ascend {
@@ -132,6 +133,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtMemcpyAsync(void* to, size_t room, const void* fr
   return call("aclrtMemcpyAsync", [&] {
     const auto found = stream_of(stream);
     require_room(room, bytes, to, from);
+    const ProfiledTask task(stream, kCopyTask, "aclrtMemcpyAsync");
     if (bytes != 0) copy_async(to, from, bytes, kind, *found);
   });
 }

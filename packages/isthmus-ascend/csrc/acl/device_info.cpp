@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "ascend_options.h"
 #include "ascend_products.h"
 #include "context.h"
 #include "stream.h"
@@ -159,12 +160,24 @@ ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetUuid(int32_t device, char* uuid) {
   });
 }
 
-// version: a text at the beginning of the caller's object. It is the release from which on torch_npu gives
-// clamp() of integers with a real bound the dtype that PyTorch gives it.
+// version: a text at the beginning of the caller's object. The default is the release from which on torch_npu
+// gives clamp() of integers with a real bound the dtype that PyTorch gives it.
 ISTHMUS_ASCEND_EXPORT int aclsysGetCANNVersion(int, char* version) {
   return call("aclsysGetCANNVersion", [&] {
     require_not_null(version, "version");
-    constexpr char kRelease[] = "8.2.RC1";
-    std::memcpy(version, kRelease, sizeof(kRelease));
+    constexpr size_t kMostCharacters = 31;
+    const std::string release = isthmus::options::read(isthmus::options::kAscendCannVersion);
+    if (release.size() > kMostCharacters)
+      fail(kInvalidParameter, "%s=%s is longer than %zu characters",
+           isthmus::options::kAscendCannVersion.variable, release.c_str(), kMostCharacters);
+    std::memcpy(version, release.c_str(), release.size() + 1);
+  });
+}
+
+// The application runs on the host (1), as with a card in a slot, and not on the device (0).
+ISTHMUS_ASCEND_EXPORT int aclrtGetRunMode(int* mode) {
+  return call("aclrtGetRunMode", [&] {
+    require_not_null(mode, "mode");
+    *mode = 1;
   });
 }

@@ -62,6 +62,22 @@ int isthmus_ascend_report(int code, const char* function, const char* message);
  * process, with its message in aclGetRecentErrMsg(). Functions of Hccl return one of their own instead. */
 int isthmus_ascend_fault(const char* function);
 
+/* Kinds of tasks that a profiler tells apart: operators, collectives, copies. */
+enum isthmus_ascend_task_kind { kKernelTask, kCollectiveTask, kCopyTask };
+
+/* Whether a profiler records: between aclprofStart() and aclprofStop(). */
+bool isthmus_ascend_profiles(void);
+
+/* Marks the beginning of a task of a stream for the profiler. The task is what the stream is given until
+ * isthmus_ascend_end_task(), which must follow.
+ *
+ * name: of the function that was called.
+ * operands: parted by tabs: shapes, dtypes, those of the outputs; of a collective bytes, communicator.
+ * Returns null if no profiler records the stream, or it is captured. */
+struct isthmus_ascend_task* isthmus_ascend_begin_task(void* stream, enum isthmus_ascend_task_kind kind,
+                                                      const char* name, const char* operands);
+void isthmus_ascend_end_task(struct isthmus_ascend_task* task);
+
 /* The host chip, initialised; null on failure, with its message in aclGetRecentErrMsg(). */
 const struct isthmus_driver* isthmus_ascend_chip(void);
 

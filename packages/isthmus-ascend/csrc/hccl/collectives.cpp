@@ -1,6 +1,9 @@
 // Collectives: enqueued on the host chip's streams.
+#include <numeric>
+#include <optional>
 #include <vector>
 
+#include "acl/profiled_task.h"
 #include "comm.h"
 #include "element_bytes.h"
 
@@ -46,6 +49,25 @@ class Group {
  private:
   bool open_ = true;
 };
+
+// HcclGroupStart() without HcclGroupEnd() on this thread.
+thread_local int open_groups = 0;
+
+// The profiler's record of a collective: the bytes that this rank contributes, and the communicator. Those of
+// a group start at its end, together, and are not recorded.
+class Recorded {
+ public:
+  Recorded(void* stream, const char* name, uint64_t count, int dtype, const void* comm) {
+    if (!isthmus_ascend_profiles() || open_groups != 0) return;
+    const std::string operands = std::to_string(count * bytes_of(dtype)) + '\t' + comm_of(comm)->name;
+    task_.emplace(stream, kCollectiveTask, name, operands.c_str());
+  }
+
+ private:
+  std::optional<ProfiledTask> task_;
+};
+
+uint64_t sum_of(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
 
 }  // namespace
 
@@ -101,6 +123,7 @@ using namespace isthmus::ascend::hccl;
 ISTHMUS_ASCEND_EXPORT int HcclAllReduce(void* from, void* to, uint64_t count, int dtype, int operation,
                                         void* comm, void* stream) {
   return call("HcclAllReduce", [&] {
+    const Recorded task(stream, "hcom_allReduce_", count, dtype, comm);
     check(chip().all_reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
                             used_comm(comm)->comm, queue_of(stream)));
   });
@@ -109,6 +132,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAllReduce(void* from, void* to, uint64_t count, in
 ISTHMUS_ASCEND_EXPORT int HcclReduce(void* from, void* to, uint64_t count, int dtype, int operation,
                                      uint32_t root, void* comm, void* stream) {
   return call("HcclReduce", [&] {
+    const Recorded task(stream, "hcom_reduce_", count, dtype, comm);
     check(chip().reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
                         static_cast<int32_t>(root), used_comm(comm)->comm, queue_of(stream)));
   });
@@ -117,6 +141,7 @@ ISTHMUS_ASCEND_EXPORT int HcclReduce(void* from, void* to, uint64_t count, int d
 ISTHMUS_ASCEND_EXPORT int HcclBroadcast(void* buffer, uint64_t count, int dtype, uint32_t root, void* comm,
                                         void* stream) {
   return call("HcclBroadcast", [&] {
+    const Recorded task(stream, "hcom_broadcast_", count, dtype, comm);
     check(chip().broadcast(buffer, count, dtype_of(dtype), static_cast<int32_t>(root), used_comm(comm)->comm,
                            queue_of(stream)));
   });
@@ -125,6 +150,7 @@ ISTHMUS_ASCEND_EXPORT int HcclBroadcast(void* buffer, uint64_t count, int dtype,
 ISTHMUS_ASCEND_EXPORT int HcclAllGather(void* from, void* to, uint64_t count, int dtype, void* comm,
                                         void* stream) {
   return call("HcclAllGather", [&] {
+    const Recorded task(stream, "hcom_allGather_", count, dtype, comm);
     check(chip().all_gather(to, from, count, dtype_of(dtype), used_comm(comm)->comm, queue_of(stream)));
   });
 }
@@ -132,6 +158,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAllGather(void* from, void* to, uint64_t count, in
 ISTHMUS_ASCEND_EXPORT int HcclReduceScatter(void* from, void* to, uint64_t count, int dtype, int operation,
                                             void* comm, void* stream) {
   return call("HcclReduceScatter", [&] {
+    const Recorded task(stream, "hcom_reduceScatter_", count, dtype, comm);
     check(chip().reduce_scatter(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
                                 used_comm(comm)->comm, queue_of(stream)));
   });
@@ -140,6 +167,7 @@ ISTHMUS_ASCEND_EXPORT int HcclReduceScatter(void* from, void* to, uint64_t count
 ISTHMUS_ASCEND_EXPORT int HcclScatter(void* from, void* to, uint64_t count, int dtype, uint32_t root,
                                       void* comm, void* stream) {
   return call("HcclScatter", [&] {
+    const Recorded task(stream, "hcom_scatter_", count, dtype, comm);
     check(chip().scatter(to, from, count, dtype_of(dtype), static_cast<int32_t>(root), used_comm(comm)->comm,
                          queue_of(stream)));
   });
@@ -148,6 +176,7 @@ ISTHMUS_ASCEND_EXPORT int HcclScatter(void* from, void* to, uint64_t count, int 
 ISTHMUS_ASCEND_EXPORT int HcclSend(void* from, uint64_t count, int dtype, uint32_t peer, void* comm,
                                    void* stream) {
   return call("HcclSend", [&] {
+    const Recorded task(stream, "hcom_send_", count, dtype, comm);
     check(chip().send(from, count, dtype_of(dtype), static_cast<int32_t>(peer), used_comm(comm)->comm,
                       queue_of(stream)));
   });
@@ -156,6 +185,7 @@ ISTHMUS_ASCEND_EXPORT int HcclSend(void* from, uint64_t count, int dtype, uint32
 ISTHMUS_ASCEND_EXPORT int HcclRecv(void* to, uint64_t count, int dtype, uint32_t peer, void* comm,
                                    void* stream) {
   return call("HcclRecv", [&] {
+    const Recorded task(stream, "hcom_receive_", count, dtype, comm);
     check(chip().receive(to, count, dtype_of(dtype), static_cast<int32_t>(peer), used_comm(comm)->comm,
                          queue_of(stream)));
   });
@@ -174,6 +204,11 @@ ISTHMUS_ASCEND_EXPORT int HcclBatchSendRecv(const HcclSendRecvItem* items, uint3
                                             void* stream) {
   return call("HcclBatchSendRecv", [&] {
     require_not_null(items, "items");
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; ++i)
+      if (items[i].direction == 0) bytes += items[i].count * bytes_of(items[i].dtype);
+    constexpr int kInt8 = 0;
+    const Recorded task(stream, "hcom_batchSendRecv_", bytes, kInt8, comm);
     const auto found = used_comm(comm);
     isthmus_stream queue = queue_of(stream);
     Group group;
@@ -193,6 +228,7 @@ ISTHMUS_ASCEND_EXPORT int HcclBatchSendRecv(const HcclSendRecvItem* items, uint3
 ISTHMUS_ASCEND_EXPORT int HcclAlltoAll(const void* from, uint64_t from_count, int from_dtype, void* to,
                                        uint64_t to_count, int to_dtype, void* comm, void* stream) {
   return call("HcclAlltoAll", [&] {
+    const Recorded task(stream, "hcom_alltoall_", to_count, to_dtype, comm);
     require_equal(from_dtype, to_dtype);
     if (from_count != to_count) throw Failure{kInvalidParameter, "the counts of the two buffers differ"};
     check(chip().all_to_all(to, from, to_count, dtype_of(to_dtype), used_comm(comm)->comm, queue_of(stream)));
@@ -210,6 +246,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAllV(const void* from, const uint64_t* from_c
                              counts_of(to_offsets, found->size, "receive offsets"),
                              counts_of(from_counts, found->size, "send counts"),
                              counts_of(from_offsets, found->size, "send offsets")};
+    const Recorded task(stream, "hcom_alltoallv_", sum_of(counts[2]), from_dtype, comm);
     check(chip().all_to_all_v(to, counts[0].data(), counts[1].data(), from, counts[2].data(),
                               counts[3].data(), dtype_of(to_dtype), found->comm, queue_of(stream)));
   });
@@ -224,6 +261,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAllVC(const void* from, const uint64_t* matri
     require_not_null(matrix, "counts");
     const auto size = static_cast<size_t>(found->size), rank = static_cast<size_t>(found->rank);
     const Counts sent(matrix + rank * size, matrix + (rank + 1) * size);
+    const Recorded task(stream, "hcom_alltoallvc_", sum_of(sent), from_dtype, comm);
     Counts received(size);
     for (size_t i = 0; i < size; ++i) received[i] = matrix[i * size + rank];
     check(chip().all_to_all_v(to, received.data(), offsets_of(received).data(), from, sent.data(),
@@ -235,6 +273,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAllGatherV(const void* from, uint64_t count, void*
                                          const uint64_t* to_counts, const uint64_t* to_offsets, int dtype,
                                          void* comm, void* stream) {
   return call("HcclAllGatherV", [&] {
+    const Recorded task(stream, "hcom_allGatherV_", count, dtype, comm);
     const auto found = used_comm(comm);
     const Counts counts = counts_of(to_counts, found->size, "counts");
     const Counts offsets = counts_of(to_offsets, found->size, "offsets");
@@ -251,6 +290,7 @@ ISTHMUS_ASCEND_EXPORT int HcclReduceScatterV(const void* from, const uint64_t* f
     const auto found = used_comm(comm);
     const Counts counts = counts_of(from_counts, found->size, "counts");
     const Counts offsets = counts_of(from_offsets, found->size, "offsets");
+    const Recorded task(stream, "hcom_reduceScatterV_", sum_of(counts), dtype, comm);
     isthmus_stream queue = queue_of(stream);
     for (int32_t root = 0; root < found->size; ++root) {
       const auto part = static_cast<size_t>(root);
@@ -262,9 +302,15 @@ ISTHMUS_ASCEND_EXPORT int HcclReduceScatterV(const void* from, const uint64_t* f
 }
 
 ISTHMUS_ASCEND_EXPORT int HcclGroupStart() {
-  return call("HcclGroupStart", [] { check(chip().group_start()); });
+  return call("HcclGroupStart", [] {
+    check(chip().group_start());
+    ++open_groups;
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int HcclGroupEnd() {
-  return call("HcclGroupEnd", [] { check(chip().group_end()); });
+  return call("HcclGroupEnd", [] {
+    if (open_groups > 0) --open_groups;
+    check(chip().group_end());
+  });
 }

@@ -14,6 +14,7 @@
 #include <unordered_set>
 
 #include "acl/enqueue.h"
+#include "acl/profiled_task.h"
 #include "opapi/exchange.h"
 #include "opapi/limit.h"
 #include "opapi/objects.h"
@@ -413,6 +414,23 @@ Transfer transfer(const Executor& executor) {
   return made;
 }
 
+// Shapes and dtypes of the operands, inputs before outputs, in the form of op_summary.
+std::string describe_operands(const Executor& executor) {
+  std::string shapes[2], dtypes[2];
+  for (const Operand& operand : executor.operands) {
+    if (operand.tensor.dtype == at::ScalarType::Undefined) continue;
+    const bool output = executor.program->is_output(operand.argument);
+    std::string shape, dtype = dtype_name(operand.tensor.dtype);
+    for (const int64_t size : operand.tensor.layout.sizes_arrayref())
+      shape += (shape.empty() ? "" : ",") + std::to_string(size);
+    if (dtype != "DT_BFLOAT16") dtype = dtype.substr(std::strlen("DT_"));
+    const char* const separator = dtypes[output].empty() ? "" : ";";
+    shapes[output] += separator + shape;
+    dtypes[output] += separator + dtype;
+  }
+  return shapes[0] + '\t' + dtypes[0] + '\t' + shapes[1] + '\t' + dtypes[1];
+}
+
 }  // namespace
 
 namespace {
@@ -472,6 +490,9 @@ int launch(aclOpExecutor* handle, void* stream) {
     finish(executor);
     return isthmus_ascend_defer(stream, status);
   }
+  const bool profiled = isthmus_ascend_profiles();
+  const ProfiledTask task(stream, kKernelTask, profiled ? name_of(executor->row).c_str() : "",
+                          profiled ? describe_operands(*executor).c_str() : "");
   const auto release = [](void* data) { finish(static_cast<Executor*>(data)); };
   void (*const keep)(void*) = [](void*) {};
   if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);

@@ -223,6 +223,15 @@ bool mentions_slot(const Expression& expression, size_t slot) {
 
 }  // namespace
 
+bool Program::is_output(size_t parameter) const {
+  for (const Statement& statement : statements_)
+    for (const size_t target : statement.targets)
+      if (target == parameter) return true;
+  const std::string& name = parameters_[parameter].name;
+  if (name == "grad_out" || name == "softmax_out") return false;
+  return name.compare(0, 3, "out") == 0 || (name.size() > 4 && name.compare(name.size() - 4, 4, "_out") == 0);
+}
+
 bool Program::mentions(size_t slot) const {
   return std::any_of(statements_.begin(), statements_.end(), [slot](const Statement& statement) {
     const auto& targets = statement.targets;

@@ -97,6 +97,9 @@ class Program {
   // Whether a statement names the slot itself, beside what its families read.
   bool mentions(size_t slot) const;
 
+  // Whether the parameter is an output, as far as the row tells: a statement assigns it, or its name says so.
+  bool is_output(size_t parameter) const;
+
   // Runs on slots whose first parameters().size() values are the arguments.
   void run(Values& slots, bool checking) const;
 

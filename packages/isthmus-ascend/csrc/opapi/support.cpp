@@ -99,6 +99,8 @@ std::string refusal_of(const Limit& limit, const Program& program, c10::ArrayRef
 
 }  // namespace
 
+const char* dtype_name(at::ScalarType dtype) { return data_type_name(data_type_of(dtype)); }
+
 std::string unsupported(int row, const Program& program, c10::ArrayRef<c10::IValue> arguments,
                         c10::ArrayRef<GivenTensor> tensors) {
   static const uint32_t series = uint32_t{1} << isthmus_ascend_series();

@@ -17,6 +17,9 @@ struct GivenTensor {
   const Descriptor* tensor;
 };
 
+// DT_FLOAT and the like; DT_UNDEFINED of a dtype that no card has.
+const char* dtype_name(at::ScalarType dtype);
+
 // A card's message of refusal; empty if the product supports the call. arguments: those that are no tensors.
 std::string unsupported(int row, const Program& program, c10::ArrayRef<c10::IValue> arguments,
                         c10::ArrayRef<GivenTensor> tensors);

@@ -1,7 +1,6 @@
 """The command ``isthmus ascend``."""
 
 import os
-import shlex
 import shutil
 import sys
 from enum import StrEnum
@@ -10,8 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from isthmus_ascend.environment import LIBRARIES, NotBuilt, variables
-from isthmus_common import __version__
+from isthmus_ascend.environment import LIBRARIES, NotBuilt, set_env, variables
 from isthmus_common.exits import fail
 
 
@@ -41,9 +39,33 @@ PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 Program = Annotated[
     list[str],
     typer.Argument(
+        metavar="script.py | -m module | -c code [arguments]",
+        help="The program of Python and its own arguments.",
+        show_default=False,
+    ),
+]
+ProgramOrCommand = Annotated[
+    list[str],
+    typer.Argument(
         metavar="script.py | -m module | -c code | command [arguments]",
         help="The program and its own arguments.",
         show_default=False,
+    ),
+]
+Command = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="command [arguments]", help="The command and its own arguments.", show_default=False
+    ),
+]
+Devices = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of NPUs. Default: ISTHMUS_ASCEND_DEVICES, or one for each rank."),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the functions called, refused and missing; `isthmus ascend report` prints them."
     ),
 ]
 
@@ -51,25 +73,41 @@ Program = Annotated[
 @app.command(
     context_settings=PASS_ON,
     epilog="Examples: isthmus ascend run train.py --lr 1e-4 | isthmus ascend run --nproc 2 train.py | "
-    "isthmus ascend run -m pkg.train | isthmus ascend run torchrun --nproc-per-node 2 train.py",
+    "isthmus ascend run -m pkg.train",
 )
 def run(
     program: Program,
     nproc: Annotated[
         int, typer.Option("--nproc", min=0, help="Run a script or a module as so many ranks, by torchrun.")
     ] = 0,
-    devices: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of NPUs. Default: ISTHMUS_ASCEND_DEVICES, or one for each rank."),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the functions called, refused and missing; `isthmus ascend report` prints them."
-        ),
-    ] = None,
+    devices: Devices = None,
+    report: Report = None,
 ) -> None:
-    """Run a program that uses torch_npu."""
+    """Run a program of Python that uses torch_npu; for other commands see `isthmus ascend exec`."""
+    if not _is_python(program):
+        _refuse_option(program[0])
+        raise fail(
+            f"not a script.py, -m module or -c code: {program[0]}; for a command use "
+            f"`isthmus ascend exec -- {' '.join(program)}`",
+            2,
+        )
+    _replace(_python(program, nproc), _asked(devices, report))
+
+
+@app.command(
+    "exec",
+    context_settings=PASS_ON,
+    epilog="Examples: isthmus ascend exec -- pytest tests/ | isthmus ascend exec -- torchrun --nproc-per-node 2 "
+    "train.py | isthmus ascend exec -- npu-smi info",
+)
+def execute(command: Command, devices: Devices = None, report: Report = None) -> None:
+    """Run a command, such as pytest or torchrun, whose programs use torch_npu."""
+    environment = _asked(devices, report)
+    _replace(_found(command, environment), environment)
+
+
+def _asked(devices: int | None, report: Path | None) -> dict[str, str]:
+    """Return the environment of a program, with the options of the command."""
     environment = _environment()
     if devices is not None:
         environment["ISTHMUS_ASCEND_DEVICES"] = str(devices)
@@ -78,19 +116,14 @@ def run(
         environment["ISTHMUS_ASCEND_REPORT"] = str(report.absolute())
         preloaded = [str(LIBRARIES / "libisthmus_lookups.so"), *environment.get("LD_PRELOAD", "").split()]
         environment["LD_PRELOAD"] = " ".join(preloaded)
-    _start(program, nproc, environment)
+    return environment
 
 
 def _environment() -> dict[str, str]:
     try:
         return os.environ | variables()
-    except NotBuilt as error:
+    except (NotBuilt, ValueError, OSError) as error:
         raise fail(error) from None
-
-
-def _start(program: list[str], nproc: int, environment: dict[str, str]) -> NoReturn:
-    """Replace this process by the program."""
-    _replace(_command(program, nproc), environment)
 
 
 def _replace(command: list[str], environment: dict[str, str]) -> NoReturn:
@@ -101,22 +134,31 @@ def _replace(command: list[str], environment: dict[str, str]) -> NoReturn:
         raise fail(f"cannot start {command[0]}: {error.strerror}", 2) from None
 
 
-def _command(program: list[str], nproc: int) -> list[str]:
-    """Return the command line: Python's for a script, a module or code, else the program's own."""
-    is_module, is_script = program[0] == "-m", program[0].endswith(".py")
-    if nproc:
-        if not (is_module or is_script):
-            raise fail("--nproc runs a script.py or -m module", 2)
-        return [sys.executable, "-c", TORCHRUN, "--nproc-per-node", str(nproc), *program]
-    if is_module or is_script or program[0] == "-c":
+def _is_python(program: list[str]) -> bool:
+    return program[0] in ("-m", "-c") or program[0].endswith(".py")
+
+
+def _python(program: list[str], nproc: int = 0) -> list[str]:
+    """Return the command line of a script, a module or code."""
+    if not nproc:
         return [sys.executable, *program]
-    beside = Path(sys.executable).parent  # a command of this environment comes first
-    found = shutil.which(program[0], path=os.pathsep.join([str(beside), os.environ.get("PATH", "")]))
-    if found is None and program[0].startswith("-"):
-        raise fail(f"no such option: {program[0]}; options stand first, those of the program after it", 2)
+    if program[0] == "-c":
+        raise fail("--nproc runs a script.py or -m module", 2)
+    return [sys.executable, "-c", TORCHRUN, "--nproc-per-node", str(nproc), *program]
+
+
+def _found(command: list[str], environment: dict[str, str]) -> list[str]:
+    """Return a command line with the path of its program: one of this installation, else of PATH."""
+    found = shutil.which(command[0], path=environment["PATH"])
     if found is None:
-        raise fail(f"no such command or script: {program[0]}", 2)
-    return [found, *program[1:]]
+        _refuse_option(command[0])
+        raise fail(f"no such command: {command[0]}", 2)
+    return [found, *command[1:]]
+
+
+def _refuse_option(word: str) -> None:
+    if word.startswith("-"):
+        raise fail(f"no such option: {word}; options stand first, those of the program after it", 2)
 
 
 @app.command(
@@ -132,7 +174,7 @@ def fault(
             show_default=False,
         ),
     ],
-    program: Program,
+    program: ProgramOrCommand,
     call: Annotated[int, typer.Option(min=1, help="Number of the call that fails first.")] = 1,
     function: Annotated[
         str, typer.Option(help="Only functions whose names begin so count and fail, such as aclrtMemcpy.")
@@ -141,7 +183,7 @@ def fault(
     """Run a program and inject a failure, to test its recovery; options stand before the kind."""
     environment = _environment()
     environment["ISTHMUS_ASCEND_FAULT"] = ":".join([kind.value, str(call), *([function] if function else [])])
-    _start(program, 0, environment)
+    _replace(_python(program) if _is_python(program) else _found(program, environment), environment)
 
 
 @app.command()
@@ -190,21 +232,19 @@ def print_report(
 
 @app.command()
 def env() -> None:
-    """Print the shell's export lines: eval "$(isthmus ascend env)"."""
+    """Print the path of a set_env.sh: source "$(isthmus ascend env)"."""
     try:
-        found = variables()
-    except NotBuilt as error:
+        print(set_env())
+    except (NotBuilt, ValueError, OSError) as error:
         raise fail(error) from None
-    for name, value in found.items():
-        print(f"export {name}={shlex.quote(value)}")
 
 
 @app.command()
 def info() -> None:
-    """Print the NPUs and their memory, as npu-smi does."""
-    from isthmus_ascend.info import npus, table
+    """Print the NPUs, their memory and processes, as `npu-smi info` does."""
+    from isthmus_ascend.npu_smi import answer
 
     try:
-        print(table(npus(), __version__))
+        print("\n".join(answer(["info"])))
     except RuntimeError as error:
         raise fail(error) from None

@@ -1,5 +1,6 @@
 """The options of the reference runtime; the build writes them for C++ (``ascend_options.h``)."""
 
+from isthmus_ascend.cann_version import DEFAULT, check_version
 from isthmus_ascend.products import check_product
 from isthmus_common.options import Option, Table
 
@@ -12,6 +13,8 @@ OPTIONS = (
            least=2 << 20, most=64 << 40),
     Option("ascend_soc", "text", "Ascend910B2", "isthmus ascend", "product that the NPUs are",
            check=check_product),
+    Option("ascend_cann_version", "text", DEFAULT, "isthmus ascend", "release of CANN to report: 8.2.RC1, 8.5.0",
+           check=check_version),
     Option("ascend_strict", "switch", True, "isthmus ascend",
            "refuse what the product refuses, and keep a stream stopped after a failure; 0: accept, and go on"),
     Option("ascend_report", "text", "", "isthmus ascend",

@@ -30,7 +30,7 @@ def _load() -> None:
     import ctypes
     import os
 
-    from isthmus_ascend.environment import LIBRARIES, NotBuilt, operators, variables
+    from isthmus_ascend.environment import LIBRARIES, PYTHON, NotBuilt, operators, variables
 
     try:
         ctypes.CDLL("libascendcl.so")  # the vendor's, or already on LD_LIBRARY_PATH
@@ -40,6 +40,7 @@ def _load() -> None:
             folders = LIBRARIES, operators()
         except NotBuilt:
             return  # torch_npu reports the missing library
+        sys.path.append(str(PYTHON))
         for folder in folders:
             for library in folder.glob("*.so"):
                 ctypes.CDLL(str(library))

@@ -32,8 +32,9 @@ def test_import_with_what_a_wheel_runs_at_start(first: str, tmp_path: Path) -> N
     (line,) = [line for line in (ASCEND / "setup.py").read_text().splitlines() if "preload.install()" in line]
     (tmp_path / "isthmus-ascend.pth").write_text(line.split('"')[1].removesuffix("\\n") + "\n")
     start = f"import site; site.addsitedir({str(tmp_path)!r})"
-    ended = python("-c", f"{start}\nimport {first}, torch; print((torch.ones(3, device='npu') + 1).tolist())")
-    assert ended.stdout == "[2.0, 2.0, 2.0]\n", ended.stderr
+    code = "print((torch.ones(3, device='npu') + 1).tolist(), acl.rt.get_device())"
+    ended = python("-c", f"{start}\nimport {first}, torch, acl; {code}")
+    assert ended.stdout == "[2.0, 2.0, 2.0] (0, 0)\n", ended.stderr
 
 
 @needs_torch_npu
@@ -44,8 +45,10 @@ def test_doctor_says_that_import_torch_fails() -> None:
     assert "breaks `import torch`: ImportError: libhccl.so" in failure and "`isthmus ascend run`" in failure
 
 
-def test_doctor_knows_the_variables_of_the_runtime() -> None:
-    assert list(environment.judge(variables({}))) == []
+def test_doctor_knows_the_variables_of_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for release in ({}, {"ISTHMUS_ASCEND_CANN_VERSION": "8.5.0"}):
+        assert list(environment.judge(variables(release))) == []
 
 
 def test_preloaded_libraries_find_the_functions_that_they_wrap() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from isthmus_common.text import clean_text
@@ -77,14 +76,6 @@ class Report:
     age: float
     cards: tuple[Card, ...]
     error: str
-
-
-def command_name(pid: int) -> str:
-    """Return the name of a process's command; "" if it has ended."""
-    try:
-        return clean_text(Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n"))
-    except OSError:
-        return ""
 
 
 def encode(cards: list[Card], error: str) -> str:

@@ -1,26 +1,13 @@
-"""Processes of the host chip, from its device accounts, which are only read.
-
-``packages/isthmus/csrc/drivers/host/ledger.h`` describes an account.
-"""
+"""Processes of the host chip, from its device accounts."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import re
-import struct
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-from isthmus_cluster.monitor.card import Card, Process, command_name
-from isthmus_common.files import existing_private_folder
-
-_SLOT = struct.Struct("Qq")  # bytes, process id
-_FIRST_LOCK = (1 << 20) + 1  # a byte behind the contents for each slot, which its process has locked
-_LOCK = "hhqqi0q"  # struct flock of fcntl(2): type, whence, start, length, process id
-_NAME = re.compile(r"host-(\d+)-(\d+)")
+from isthmus_cluster.monitor.card import Card, Process
+from isthmus_common.chip_accounts import accounts
+from isthmus_common.processes import command_name
 
 
 def complete_cards(cards: list[Card]) -> list[Card]:
@@ -30,11 +17,11 @@ def complete_cards(cards: list[Card]) -> list[Card]:
     """
     processes: dict[int, list[Process]] = defaultdict(list)
     capacity: dict[int, int] = defaultdict(int)
-    folder = existing_private_folder()
-    for path in sorted(folder.glob("host-*")) if folder else []:
-        if (name := _NAME.fullmatch(path.name)) and (found := list(_processes(path))):
-            processes[int(name[1])] += found
-            capacity[int(name[1])] += int(name[2])
+    for account in accounts():
+        processes[account.device] += [
+            Process(pid, command_name(pid), memory) for pid, memory in account.holders
+        ]
+        capacity[account.device] += account.capacity
     known = {card.index: card for card in cards}
     shared = cards[0] if cards else Card(0, "Isthmus host chip")
     return [
@@ -47,18 +34,3 @@ def complete_cards(cards: list[Card]) -> list[Card]:
         )
         for index in sorted({*known, *capacity})
     ]
-
-
-def _processes(path: Path) -> Iterator[Process]:
-    """Yield the living processes of an account."""
-    with path.open("rb") as account:
-        data = account.read()
-        for slot, (memory, pid) in enumerate(_SLOT.iter_unpack(data[: len(data) // _SLOT.size * _SLOT.size])):
-            if pid and _is_locked(account.fileno(), _FIRST_LOCK + slot):
-                yield Process(pid, command_name(pid), memory)
-
-
-def _is_locked(descriptor: int, byte: int) -> bool:
-    asked = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-    kind: int = struct.unpack(_LOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))[0]
-    return kind != fcntl.F_UNLCK

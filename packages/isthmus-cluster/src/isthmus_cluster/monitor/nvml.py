@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus_cluster.monitor.card import LOST, OK, WARNING, Card, Process, SourceError, command_name
+from isthmus_cluster.monitor.card import LOST, OK, WARNING, Card, Process, SourceError
+from isthmus_common.processes import command_name
 
 
 class Nvml:

@@ -185,9 +185,10 @@ def _paths(variables: Mapping[str, str]) -> Iterator[Finding]:
 def _vendors(variables: Mapping[str, str]) -> Iterator[Finding]:
     """Check that libraries come from the installation that the vendor's variable names."""
     for name, pattern in _VENDORS.items():
-        home = variables.get(name)
-        for folder, library in _folders_with_library(variables, pattern) if home else ():
-            if not folder.resolve().is_relative_to(Path(str(home)).resolve()):
+        home = Path(variables.get(name, ""))
+        for folder, library in _folders_with_library(variables, pattern) if variables.get(name) else ():
+            # A link inside of the installation belongs to it.
+            if not (folder.is_relative_to(home) or folder.resolve().is_relative_to(home.resolve())):
                 text = f"LD_LIBRARY_PATH finds {library} in {folder}, but {name} is {home}"
                 yield warning(
                     _SUBJECT,

@@ -1,35 +1,54 @@
-"""The table of NPUs that npu-smi prints, filled from the reference runtime."""
+"""State of the NPUs, asked of the reference runtime."""
 
 import ctypes
+import os
 import time
 from typing import Any, NamedTuple
 
 from isthmus_ascend.environment import LIBRARIES, NotBuilt
+from isthmus_ascend.products import SERIES
+from isthmus_common.chip_accounts import accounts
+from isthmus_common.processes import command_name
 
-MIB = 1 << 20
 SAMPLE_SECONDS = 0.1  # over which utilization is measured
+_CHIPS_OF_AN_NPU = {"910_93": 2}  # others have one
 
-_RULE = "+---------------------------+---------------+----------------------------------------------------+"
-_DOUBLE = _RULE.replace("-", "=")
-_WIDTH = len(_RULE) - 4
+
+class Process(NamedTuple):
+    """A process that holds memory of an NPU; memory in bytes."""
+
+    pid: int
+    name: str
+    memory: int
 
 
 class Npu(NamedTuple):
-    """State of one NPU.
+    """State of one device, which is a chip of an NPU.
 
     Attributes:
-        number: from 0.
+        device: from 0.
         name: product, without the prefix Ascend.
+        series: of the product, as in :mod:`isthmus_ascend.products`.
+        cores: AI cores.
         utilization: busy share of the machine's processors, percent.
         used: memory held by all processes, bytes.
         total: memory, bytes.
+        processes: those of this user.
     """
 
-    number: int
+    device: int
     name: str
+    series: str
+    cores: int
     utilization: int
     used: int
     total: int
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Number of the NPU, and of the chip in it."""
+        return divmod(self.device, _CHIPS_OF_AN_NPU.get(self.series, 1))
 
 
 class _Utilization(ctypes.Structure):
@@ -43,12 +62,13 @@ class _Utilization(ctypes.Structure):
 
 
 def npus() -> list[Npu]:
-    """Return the state of every NPU that this process sees.
+    """Return the state of every NPU, of those too that ASCEND_RT_VISIBLE_DEVICES hides.
 
     Raises:
         NotBuilt: the libraries are absent.
         RuntimeError: the runtime reports an error.
     """
+    os.environ.pop("ASCEND_RT_VISIBLE_DEVICES", None)
     try:
         runtime = ctypes.CDLL(str(LIBRARIES / "libascendcl.so"))
     except OSError as error:
@@ -64,11 +84,32 @@ def npus() -> list[Npu]:
 
 
 def _npu(runtime: Any, index: int, busy: int) -> Npu:
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    free, total, cores = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_int64()
     _call(runtime, "aclrtSetDevice", index)
     _call(runtime, "aclrtGetMemInfo", 1, ctypes.byref(free), ctypes.byref(total))
-    name = runtime.aclrtGetSocName().decode().removeprefix("Ascend")
-    return Npu(index, name, busy, total.value - free.value, total.value)
+    _call(runtime, "aclGetDeviceCapability", index, 0, ctypes.byref(cores))
+    product = runtime.aclrtGetSocName().decode()
+    return Npu(
+        index,
+        product.removeprefix("Ascend"),
+        next(series for series, products in SERIES.items() if product in products),
+        cores.value,
+        busy,
+        total.value - free.value,
+        total.value,
+        _processes(index, total.value),
+    )
+
+
+def _processes(device: int, capacity: int) -> tuple[Process, ...]:
+    """Return the processes of a device; this one, which only asks, is not among them."""
+    holders = [
+        holder
+        for account in accounts()
+        if (account.device, account.capacity) == (device, capacity)
+        for holder in account.holders
+    ]
+    return tuple(Process(pid, command_name(pid), memory) for pid, memory in holders if pid != os.getpid())
 
 
 def _utilization(runtime: Any, index: int) -> int:
@@ -81,27 +122,3 @@ def _utilization(runtime: Any, index: int) -> int:
 def _call(runtime: Any, name: str, *arguments: Any) -> None:
     if getattr(runtime, name)(*arguments) != 0:
         raise RuntimeError((runtime.aclGetRecentErrMsg() or b"").decode())
-
-
-def table(npus: list[Npu], version: str) -> str:
-    """Return the table as text, in npu-smi's layout; what the host chip does not measure is a dash."""
-    lines = [
-        f"+{'-' * (_WIDTH + 2)}+",
-        f"| {f'npu-smi (isthmus {version})'.ljust(33)}{f'Version: isthmus {version}'.ljust(_WIDTH - 33)} |",
-        _RULE,
-        "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|",
-        "| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |",
-        _DOUBLE,
-    ]
-    for npu in npus:
-        hbm = f"{npu.used // MIB:<5}/ {npu.total // MIB:<5}"
-        lines += [
-            _row(f"{npu.number:<6}{npu.name}", "OK", "-", "-", "0    / 0"),
-            _row("0", "-", str(npu.utilization), "0    / 0", hbm),
-            _DOUBLE,
-        ]
-    return "\n".join(lines)
-
-
-def _row(chip: str, state: str, first: str, second: str, third: str) -> str:
-    return f"| {chip:<26}| {state:<14}| {first:<12}{second:<18}{third:<21}|"
