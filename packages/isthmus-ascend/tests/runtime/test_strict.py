@@ -206,9 +206,10 @@ import torch, torch_npu
 x = torch.arange(4.0).npu()
 for _ in range(3):
     y = x + 1
+wide, half = torch.rand(4, dtype=torch.float64).npu(), torch.rand(4, 16, 16).half().npu()
 for wrong in (
-    lambda: x.double().repeat_interleave(2),
-    lambda: torch_npu.npu_kronecker_quant(x.half().view(1, 2, 2), x.half().view(2, 2), x.half().view(2, 2)),
+    lambda: wide.repeat_interleave(2),
+    lambda: torch_npu.npu_kronecker_quant(half, half[0], half[0]),
 ):
     try:
         wrong()
@@ -225,10 +226,10 @@ def test_the_report_of_a_run(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     printed = children.command("ascend", "report", str(file)).stdout
     assert "  aclnnAdds  3\n    " + f"{script}:6  3\n" in printed
-    assert "missing in the runtime:" in printed and f"  aclnnFlatQuant  1\n    {script}:9  1\n" in printed
+    assert "missing in the runtime:" in printed and f"  aclnnFlatQuant  1\n    {script}:10  1\n" in printed
     refused = printed.partition("refused:")[2]
     assert (
-        "  aclnnRepeatInterleaveInt  1\n    EZ1001: [PID: " in refused and f"    {script}:8  1\n" in refused
+        "  aclnnRepeatInterleaveInt  1\n    EZ1001: [PID: " in refused and f"    {script}:9  1\n" in refused
     )
 
 
