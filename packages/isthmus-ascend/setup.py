@@ -16,10 +16,13 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-import isthmus
-from isthmus_common.pytorch import Target, targets
-
 ROOT = Path(__file__).resolve().parent
+# In a checkout isthmus-common may not be installed yet.
+sys.path.insert(0, str(ROOT.parent / "isthmus-common" / "src"))
+
+import isthmus  # noqa: E402
+from isthmus_common.pytorch import Target, targets  # noqa: E402
+
 BUILD = ROOT / "build"
 GROUPS = BUILD / "groups"
 # Sources that the build writes, and the commands that print them.

@@ -18,7 +18,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT / "src"))  # `isthmus build` has the installed package instead
+COMMON = ROOT.parent / "isthmus-common" / "src"  # of a checkout, where it may not be installed yet
+sys.path[:0] = [str(ROOT / "src"), str(COMMON)]  # `isthmus build` has the installed packages instead
 
 from isthmus import binaries  # noqa: E402
 from isthmus_common.pytorch import Target, targets  # noqa: E402
@@ -253,11 +254,7 @@ class Build(BuildExtension):
 
 def printed(*words: str) -> str:
     """Return what this Python prints, with the packages of this workspace."""
-    places = [
-        str(ROOT / "src"),
-        str(ROOT.parent / "isthmus-common" / "src"),
-        os.environ.get("PYTHONPATH", ""),
-    ]
+    places = [str(ROOT / "src"), str(COMMON), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     command = [sys.executable, *words]
     done = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE, text=True)
