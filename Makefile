@@ -84,7 +84,7 @@ define BUILD
 @touch $@.begun # a source that changes meanwhile is newer
 @echo "make: building $(2) (log: build/$(notdir $(1)).log)"
 @set -o pipefail; (cd $(1) && $(ENVIRONMENT) $(CURDIR)/$(BIN)/python -u setup.py build_ext --inplace) 2>&1 | \
-  PYTHONPATH=$(CORE)/src $(BIN)/python -m isthmus.binaries.progress build/$(notdir $(1)).log || \
+  PYTHONPATH=$(CORE)/src:packages/isthmus-common/src $(BIN)/python -m isthmus.binaries.progress build/$(notdir $(1)).log || \
   { grep -A6 ' error: ' build/$(notdir $(1)).log || tail -n 40 build/$(notdir $(1)).log; exit 1; }
 @grep -A4 ' warning: ' build/$(notdir $(1)).log || true
 @mv $@.begun $@
