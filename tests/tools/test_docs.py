@@ -48,6 +48,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 BIN = Path(sys.executable).parent
 # Options before a program; its own arguments follow.
 RUNNERS = {
+    ("ascend", "exec"),
     ("run",),
     ("bisect",),
     ("migrate", "verify"),

@@ -70,7 +70,11 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 # Modules that are not installed for a package: of the user's project, or provided by isthmus itself.
-OTHERS = {"isthmus": {"amp_C", "apex", "flash_attn"}, "isthmus-common": {"isthmus", "torch"}}
+OTHERS = {
+    "isthmus": {"amp_C", "apex", "flash_attn"},
+    "isthmus-ascend": {"acl", "numpy"},  # pyACL: in its own folder, for programs that bring NumPy
+    "isthmus-common": {"isthmus", "torch"},
+}
 
 
 def requirements(lines: list[str]) -> set[str]:

@@ -2,14 +2,14 @@
 // command `msprof` (isthmus_ascend.msprof) makes tables and a trace of them.
 #include "profiling.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -40,17 +40,24 @@ uint64_t nanoseconds(clockid_t clock) {
 
 uint64_t now() { return nanoseconds(CLOCK_MONOTONIC_RAW); }
 
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::error_code ignored;
-  std::filesystem::create_directories(path.parent_path(), ignored);
-  std::ofstream file(path, std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) fail(kUnwritableFile, "cannot write %s", path.c_str());
+// Writes a file of mode 0640, and its folders of mode 0750.
+void write_file(const std::string& path, const std::string& text) {
+  for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1))
+    ::mkdir(path.substr(0, end).c_str(), 0750);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+  size_t written = 0;
+  while (file >= 0 && written < text.size()) {
+    const ssize_t count = ::write(file, text.data() + written, text.size() - written);
+    if (count < 0) break;
+    written += static_cast<size_t>(count);
+  }
+  const bool is_whole = file >= 0 && written == text.size();
+  if (file >= 0) ::close(file);
+  if (!is_whole) fail(kUnwritableFile, "cannot write %s", path.c_str());
 }
 
 // The folder of one collection, with a name in the form that the vendor's tools look for.
-std::filesystem::path new_folder(const std::string& parent) {
+std::string new_folder(const std::string& parent) {
   static std::atomic<int> count{0};
   const uint64_t time = nanoseconds(CLOCK_REALTIME);
   const auto seconds = static_cast<time_t>(time / 1'000'000'000u);
@@ -60,7 +67,7 @@ std::filesystem::path new_folder(const std::string& parent) {
   std::strftime(date, sizeof date, "%Y%m%d%H%M%S", &local);
   std::snprintf(name, sizeof name, "PROF_%06d_%s%03d_ISTHMUS%d", ++count, date,
                 static_cast<int>(time / 1'000'000u % 1000), static_cast<int>(getpid()));
-  return std::filesystem::path(parent) / name;
+  return parent + "/" + name;
 }
 
 // One collection, from aclprofInit() to aclprofFinalize().
@@ -81,10 +88,10 @@ class Profile {
   void start(const std::vector<uint32_t>& devices) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (folder_.empty()) fail(kUninitialized, "the profiler is not initialized; call aclprofInit() first");
-    write_file(folder_ / "host" / "start_info", "{\"collectionTimeBegin\": \"" +
-                                                    std::to_string(nanoseconds(CLOCK_REALTIME) / 1000) +
-                                                    "\", \"clockMonotonicRaw\": \"" + std::to_string(now()) +
-                                                    "\", \"pid\": " + std::to_string(getpid()) + "}");
+    write_file(folder_ + "/host/start_info", "{\"collectionTimeBegin\": \"" +
+                                                 std::to_string(nanoseconds(CLOCK_REALTIME) / 1000) +
+                                                 "\", \"clockMonotonicRaw\": \"" + std::to_string(now()) +
+                                                 "\", \"pid\": " + std::to_string(getpid()) + "}");
     for (const uint32_t device : devices) write_file(tasks_of(static_cast<int32_t>(device)), "");
     devices_ = {devices.begin(), devices.end()};
     tasks_.clear();
@@ -118,8 +125,8 @@ class Profile {
   }
 
  private:
-  std::filesystem::path tasks_of(int32_t device) const {
-    return folder_ / ("device_" + std::to_string(device)) / "data" / "isthmus_tasks.tsv";
+  std::string tasks_of(int32_t device) const {
+    return folder_ + "/device_" + std::to_string(device) + "/data/isthmus_tasks.tsv";
   }
 
   std::set<int32_t> devices() {
@@ -139,7 +146,7 @@ class Profile {
   }
 
   std::mutex mutex_;  // guards what follows
-  std::filesystem::path folder_;
+  std::string folder_;
   std::set<int32_t> devices_;
   std::vector<Task> tasks_;
   std::atomic<bool> recording_{false};

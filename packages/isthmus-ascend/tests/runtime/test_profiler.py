@@ -18,7 +18,7 @@ from tests.runtime.runtime import DEVICE_TO_DEVICE, acl, fails, hccl
 from tests.runtime.test_torch_npu import needs_torch_npu, start
 
 FLOAT32, SUM = 4, 0  # of HcclDataType and HcclReduceOp
-GUIDES = [ROOT / "docs" / folder / "ascend.md" for folder in ("guides", "zh/guides")]
+GUIDES = [ROOT / "docs" / folder / "ascend-profile.md" for folder in ("guides", "zh/guides")]
 TASKS = """\
 kernel\taclnnMatmul\t3\t71\t1000\t2000\t3000\t9000\t2,3;3,4\tFLOAT;FLOAT\t2,4\tFLOAT
 collective\thcom_allReduce_\t4\t71\t2000\t2500\t8000\t14000\t3000\tgroup123
