@@ -155,7 +155,11 @@ def read_packages() -> list[Package]:
         requires = {re.split(r"[^\w-]", each)[0] for each in project["dependencies"]} & folders.keys()
         text = "".join(path.read_text() for path in sorted(folder.glob("src/**/*.py")))
         imported = set(re.findall(r"^ *(?:from|import) (isthmus\w*)", text, re.MULTILINE))
-        uses = {each.replace("_", "-") for each in imported} & folders.keys()
+        extras = [each for extra in project.get("optional-dependencies", {}).values() for each in extra]
+        uses = {each.replace("_", "-") for each in imported} | {
+            re.split(r"[^\w-]", each)[0] for each in extras
+        }
+        uses &= folders.keys()
         found.append(Package(name, frozenset(requires), frozenset(uses - requires - {name})))
     return found
 

@@ -40,11 +40,14 @@ uint64_t nanoseconds(clockid_t clock) {
 
 uint64_t now() { return nanoseconds(CLOCK_MONOTONIC_RAW); }
 
-// Writes a file of mode 0640, and its folders of mode 0750.
+// Writes a file of mode 0640, and its absent folders of mode 0750, whatever the umask.
 void write_file(const std::string& path, const std::string& text) {
-  for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1))
-    ::mkdir(path.substr(0, end).c_str(), 0750);
+  for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
+    const std::string folder = path.substr(0, end);
+    if (::mkdir(folder.c_str(), 0750) == 0) ::chmod(folder.c_str(), 0750);
+  }
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+  if (file >= 0) ::fchmod(file, 0640);
   size_t written = 0;
   while (file >= 0 && written < text.size()) {
     const ssize_t count = ::write(file, text.data() + written, text.size() - written);

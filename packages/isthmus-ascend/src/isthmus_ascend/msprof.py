@@ -6,6 +6,7 @@ that torch_npu (BSD) reads. Times are of the machine's processors, which stand f
 
 import ast
 import csv
+import io
 import json
 import sys
 import time
@@ -13,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from isthmus_common.files import make_folder, write_file
 
 USAGE = """\
 Usage: msprof --export=on --output=DIR    tables and trace of a folder PROF_*, in DIR/mindstudio_profiler_output
@@ -120,7 +123,7 @@ def export(folder: Path) -> int:
     """
     process, tasks = read(folder)
     output = folder / OUTPUT
-    output.mkdir(mode=0o750, exist_ok=True)
+    make_folder(output)
     suffix = time.strftime("%Y%m%d%H%M%S")
     for name, rows in {
         "op_summary": op_summary(tasks),
@@ -128,9 +131,10 @@ def export(folder: Path) -> int:
         "task_time": task_time(tasks),
         "api_statistic": api_statistic(tasks),
     }.items():
-        with (output / f"{name}_{suffix}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows(rows)
-    (output / f"msprof_{suffix}.json").write_text(json.dumps(trace(process, tasks)))
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(rows)
+        write_file(output / f"{name}_{suffix}.csv", text.getvalue().encode())
+    write_file(output / f"msprof_{suffix}.json", json.dumps(trace(process, tasks)).encode())
     return len(tasks)
 
 
@@ -140,8 +144,8 @@ def analyze(folder: Path) -> int:
     found = [task for task in tasks if task.kind == "collective"]
     if found:
         output = folder / "analyze"
-        output.mkdir(mode=0o750, exist_ok=True)
-        (output / "communication.json").write_text(json.dumps(communication(found)))
+        make_folder(output)
+        write_file(output / "communication.json", json.dumps(communication(found)).encode())
     return len(found)
 
 

@@ -51,7 +51,7 @@ def field(lines: list[str], name: str) -> str:
     ],
 )
 def test_a_build_finds_the_product(monkeypatch: pytest.MonkeyPatch, name: str, series: str, soc: str) -> None:
-    # As setup.py of vLLM Ascend: the board first, its chip where that has no name.
+    # The setup.py of vLLM Ascend asks for the board first, and for its chip where the board has no name.
     use(monkeypatch, name, series)
     number = field(answer(["info", "-l"]), "NPU ID")
     board = answer(["info", "-t", "board", "-i", number])
@@ -64,7 +64,7 @@ def test_a_build_finds_the_product(monkeypatch: pytest.MonkeyPatch, name: str, s
 
 @pytest.mark.parametrize(("series", "places"), [("910B", ["00", "10"]), ("910_93", ["00", "01"])])
 def test_processes_are_bound_by_chip(monkeypatch: pytest.MonkeyPatch, series: str, places: list[str]) -> None:
-    # As CPU binding of vLLM Ascend.
+    # The CPU binding of vLLM Ascend reads the table so.
     use(monkeypatch, "910B2", series)
     header, *rows = [re.split(r"\s{2,}", line.strip()) for line in answer(["info", "-m"])]
     assert header == ["NPU ID", "Chip ID", "Chip Logic ID", "Chip Name"]

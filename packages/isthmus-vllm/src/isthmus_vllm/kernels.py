@@ -1,6 +1,4 @@
-"""vLLM's Triton kernels: the one that every model needs in PyTorch's operators, for chips without a Triton backend;
-and the choice among those of top-p.
-"""
+"""vLLM's Triton kernels: the one that every model needs, in PyTorch's operators, and the choice of that of top-p."""
 
 from __future__ import annotations
 
@@ -15,17 +13,17 @@ _scope = Scope("vllm")
 
 
 def register() -> None:
-    """Let vLLM call it in place of its own."""
+    """Let vLLM call :func:`slot_mapping` in place of its own kernel, on chips without a Triton backend."""
     from vllm.triton_utils.dispatcher import register_kernels
 
     register_kernels({"vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel": slot_mapping})
 
 
 def apply_top_p_once() -> None:
-    """Let one kernel apply top-p; for batches of at most so many rows, two may, of which each takes the other's part.
+    """Let one kernel apply top-p, whatever the number of rows.
 
-    One asks whether the platform is CUDA, the other whether the device is called so, which it is under
-    ``isthmus run``.
+    For few rows vLLM has a second kernel. The first leaves rows to it where the platform is CUDA, but it takes them
+    where the device is called so, as under ``isthmus run``: both then apply top-p to the same rows.
     """
     _scope.replace(f"{TOP_P}._SPLIT_MAX_BATCH", lambda _: 0, "two kernels would apply top-p to the same rows")
 

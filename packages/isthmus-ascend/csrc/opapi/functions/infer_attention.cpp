@@ -66,7 +66,7 @@ std::vector<int64_t> starts_of(const std::vector<int64_t>& counts) {
   return starts;
 }
 
-// What pse_shift adds to the scores of one entry: [1, heads, queries, keys].
+// Returns the part of pse_shift that is added to the scores of one entry, [1, heads, queries, keys].
 at::Tensor shifted(const at::Tensor& shift, int64_t batch, int64_t i, int64_t heads, int64_t queries,
                    int64_t keys) {
   TORCH_CHECK(shift.dim() == 4 && (shift.size(0) == 1 || shift.size(0) == batch) && shift.size(1) == heads &&
