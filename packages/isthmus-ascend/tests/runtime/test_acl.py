@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from isthmus_ascend.environment import PYTHON
-from tests.runtime import opapi
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, FLOAT32_OF_NUMPY = 1, 2, 11
 
 
 @pytest.fixture(scope="module")
 def acl() -> Iterator[ModuleType]:
-    opapi.library()  # loaded first, it accepts what other tests of this process need
     sys.path.insert(0, str(PYTHON))
     try:
         import acl
